@@ -1,0 +1,199 @@
+//! Who holds what. One ledger over all dialects, so that a card is sold once.
+//!
+//! ```text
+//!   watch events --apply--------------> Ledger --snapshot--> readers
+//!   a decision   --reserve, fence, ---> (one writer)
+//!                  commit | release
+//! ```
+//!
+//! A node's account is the sum over the pods on it, computed anew whenever one of them changes;
+//! nothing is ever taken off a running count. So no order of events can make it drift, wrap or
+//! go negative, and the ledger can be thrown away and rebuilt from the pods at any moment.
+//!
+//! No clock here: the caller says what time it is.
+#![forbid(unsafe_code)]
+
+mod account;
+mod event;
+mod quota;
+mod reserving;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{DeviceId, Holder, Moment, Node, NodeName, PodUid, Snapshot};
+
+pub use event::{Event, NodeFacts};
+pub use quota::{Quota, QuotaError};
+pub use reserving::{NotReserved, ReserveError};
+
+use account::Spending;
+use reserving::Reservation;
+
+/// How long an agent may stay silent before its node takes nothing new.
+pub const STALE_AFTER_MILLIS: u64 = 40_000;
+
+/// The ledger. One task owns it and is the only one to change it.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    now: Moment,
+    nodes: BTreeMap<NodeName, Entry>,
+    /// Pods seen on a node, and which.
+    bound: BTreeMap<PodUid, NodeName>,
+    reserved: BTreeMap<PodUid, Reservation>,
+    /// Which nodes list a device. Two is one too many.
+    listings: BTreeMap<DeviceId, BTreeSet<NodeName>>,
+    quota: Quota,
+    spending: Spending,
+}
+
+/// What is known of one node. Pods may be heard of before their node is.
+#[derive(Debug, Default)]
+struct Entry {
+    facts: Option<NodeFacts>,
+    heard: Option<Moment>,
+    /// Bound and reserved pods alike.
+    holders: BTreeMap<PodUid, Arc<Holder>>,
+    /// What readers see; nothing before the node is known.
+    view: Option<Arc<Node>>,
+}
+
+impl Ledger {
+    /// An empty ledger.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A ledger of this state of the world: what replaying all events would have led to.
+    pub fn rebuild(events: impl IntoIterator<Item = Event>) -> Self {
+        let mut ledger = Self::new();
+        for event in events {
+            ledger.apply(event);
+        }
+        ledger
+    }
+
+    /// Takes notice of something that happened outside.
+    pub fn apply(&mut self, event: Event) {
+        match event {
+            Event::Node(facts) => self.node_changed(facts),
+            Event::NodeGone(name) => self.node_gone(&name),
+            Event::Heartbeat { node, at } => {
+                self.now = self.now.max(at);
+                let entry = self.nodes.entry(node.clone()).or_default();
+                entry.heard = entry.heard.max(Some(at));
+                self.refresh(&node);
+            }
+            Event::Pod(holder) => self.pod_seen(holder),
+            Event::PodGone(uid) => self.pod_gone(&uid),
+            Event::Quota(quota) => self.quota = quota,
+        }
+    }
+
+    /// Lets time pass: reservations whose time is over end, silent agents become stale.
+    /// Returns the pods whose reservations ended.
+    pub fn expire(&mut self, now: Moment) -> Vec<PodUid> {
+        self.now = self.now.max(now);
+        let due = |reservation: &Reservation| reservation.expires_by(self.now);
+        let ended: Vec<PodUid> =
+            self.reserved.iter().filter(|(_, r)| due(r)).map(|(uid, _)| uid.clone()).collect();
+        for uid in &ended {
+            self.end_reservation(uid);
+        }
+        let turned =
+            |entry: &Entry| entry.view.as_ref().is_some_and(|view| view.agent != self.agent(entry));
+        let turned: Vec<NodeName> =
+            self.nodes.iter().filter(|(_, e)| turned(e)).map(|(name, _)| name.clone()).collect();
+        for name in &turned {
+            self.refresh(name);
+        }
+        ended
+    }
+
+    /// A picture of now.
+    pub fn snapshot(&self) -> Snapshot {
+        let nodes = self.nodes.values().filter_map(|entry| entry.view.clone()).collect();
+        Snapshot::new(nodes, Arc::new(self.quota.allowances(&self.spending)))
+    }
+
+    fn node_changed(&mut self, facts: NodeFacts) {
+        let name = facts.name.clone();
+        let entry = self.nodes.entry(name.clone()).or_default();
+        let devices = |facts: &NodeFacts| -> BTreeSet<DeviceId> {
+            facts.devices().iter().map(|device| device.id.clone()).collect()
+        };
+        let new = devices(&facts);
+        let old = entry.facts.replace(facts).as_ref().map(devices).unwrap_or_default();
+        self.relist(&name, &old, &new);
+        self.refresh(&name);
+    }
+
+    fn node_gone(&mut self, name: &NodeName) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let old = entry.facts.take();
+        entry.heard = None;
+        let old = old.iter().flat_map(NodeFacts::devices).map(|device| device.id.clone()).collect();
+        self.relist(name, &old, &BTreeSet::new());
+        // Its pods are remembered: a node that comes back finds them counted.
+        self.refresh(name);
+        self.forget_if_empty(name);
+    }
+
+    /// Keeps track of who lists which device, and wakes the nodes that contest one.
+    fn relist(&mut self, name: &NodeName, old: &BTreeSet<DeviceId>, new: &BTreeSet<DeviceId>) {
+        let mut others = BTreeSet::new();
+        for id in old.symmetric_difference(new) {
+            let nodes = self.listings.entry(id.clone()).or_default();
+            if new.contains(id) {
+                nodes.insert(name.clone())
+            } else {
+                nodes.remove(name)
+            };
+            others.extend(nodes.iter().filter(|node| *node != name).cloned());
+            if nodes.is_empty() {
+                self.listings.remove(id);
+            }
+        }
+        for other in &others {
+            self.refresh(other);
+        }
+    }
+
+    fn pod_seen(&mut self, holder: Holder) {
+        let uid = holder.pod.uid.clone();
+        let node = holder.node.clone();
+        // Whatever we had in mind for it, this is where it is.
+        self.end_reservation(&uid);
+        let before = self.bound.insert(uid.clone(), node.clone());
+        if let Some(before) = before.filter(|before| *before != node) {
+            self.remove_holder(&before, &uid);
+        }
+        let entry = self.nodes.entry(node.clone()).or_default();
+        entry.holders.insert(uid, Arc::new(holder));
+        self.refresh(&node);
+    }
+
+    fn pod_gone(&mut self, uid: &PodUid) {
+        self.end_reservation(uid);
+        if let Some(node) = self.bound.remove(uid) {
+            self.remove_holder(&node, uid);
+        }
+    }
+
+    fn remove_holder(&mut self, node: &NodeName, uid: &PodUid) {
+        if let Some(entry) = self.nodes.get_mut(node) {
+            entry.holders.remove(uid);
+            self.refresh(node);
+            self.forget_if_empty(node);
+        }
+    }
+
+    fn forget_if_empty(&mut self, name: &NodeName) {
+        let empty = |entry: &Entry| {
+            entry.facts.is_none() && entry.heard.is_none() && entry.holders.is_empty()
+        };
+        if self.nodes.get(name).is_some_and(empty) {
+            self.nodes.remove(name);
+        }
+    }
+}

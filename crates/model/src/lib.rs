@@ -1,0 +1,42 @@
+//! The nouns of nanogpu: devices, nodes, requests, placements, and the text they travel in.
+//!
+//! Everything here is a value. Nothing reads a file, a clock or a random number, and nothing
+//! knows a resource name of another system: those live in `dialect`.
+//!
+//! ```text
+//!   Pod --dialect--> Request --placement--> Placement --codec--> annotation
+//!   annotation --codec--> Inventory --ledger--> Node --in a--> Snapshot
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod allowance;
+#[cfg(feature = "arb")]
+pub mod arb;
+pub mod codec;
+pub mod device;
+pub mod holder;
+pub mod ids;
+pub mod names;
+pub mod node;
+pub mod peak;
+pub mod placement;
+pub mod pod;
+pub mod quantity;
+pub mod request;
+pub mod snapshot;
+pub mod units;
+
+pub use allowance::{Allowance, Amount, Cap, ModelPattern, Rule, Unlisted};
+pub use device::{CardModel, Device, DeviceRef, Health, Hop, Inventory, Kind, Link, Mig};
+pub use holder::{Claim, Claimed, Holder};
+pub use ids::{ContainerName, DeviceId, NameError, NodeName, PodId, PodUid};
+pub use node::{Agent, DeviceState, Host, Node, Problem, Tickets, Usage};
+pub use peak::{Hold, peak};
+pub use placement::{ContainerPlacement, Grant, Placement, PlacementError, Portion, Share};
+pub use pod::{Container, Phase, Pod};
+pub use quantity::{Quantity, QuantityError};
+pub use request::{
+    ContainerRequest, MemoryAsk, Overrides, Part, PolicyName, Request, Role, Selector,
+};
+pub use snapshot::Snapshot;
+pub use units::{Bytes, Cores, Mebibytes, MilliCpu, Moment, UnixNanos};

@@ -1,0 +1,21 @@
+//! Our own names: every annotation key and label of nanogpu itself, in one place.
+//!
+//! Names of other systems stand in that system's file of the `dialect` crate.
+
+/// The prefix of all our keys, inherited from nano-gpu so that its users feel at home.
+pub const DOMAIN: &str = "nano-gpu";
+
+/// Pod annotation: which devices each container got. Written in the Binding, by us only.
+pub const PLACEMENT: &str = "nano-gpu/placement";
+
+/// Node annotation: the node's devices. Written by the agent when they change.
+pub const INVENTORY: &str = "nano-gpu/inventory";
+
+/// Pod annotation: touched to wake a waiting pod when something became free.
+pub const RETRY: &str = "nano-gpu/retry";
+
+/// Pod annotation: how nodes are ranked for this pod.
+pub const NODE_POLICY: &str = "nano-gpu/node-policy";
+
+/// Pod annotation: how cards are picked on the node for this pod.
+pub const DEVICE_POLICY: &str = "nano-gpu/device-policy";

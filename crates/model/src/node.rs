@@ -1,0 +1,178 @@
+//! A node at one moment: what it has, what is taken, what is left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::device::{Device, Health, Link, Mig};
+use crate::holder::Holder;
+use crate::ids::{DeviceId, NodeName};
+use crate::peak::{Hold, Peaks};
+use crate::units::{Bytes, Cores, Mebibytes, MilliCpu};
+
+/// A node in a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: NodeName,
+    /// CPU and memory that pods may ask in all.
+    pub allocatable: Host,
+    /// What no pod asks yet, GPU pod or not.
+    pub free: Host,
+    /// The pool it belongs to, if any.
+    pub pool: Option<String>,
+    /// Whether its agent reports.
+    pub agent: Agent,
+    /// Why it takes nothing new, if it does not.
+    pub problem: Option<Problem>,
+    /// Its devices, in the driver's order.
+    pub devices: Vec<DeviceState>,
+    /// How they are linked.
+    pub links: Arc<[Link]>,
+    /// Kubelet tickets by resource name.
+    pub tickets: BTreeMap<String, Tickets>,
+    /// The pods on it, by UID.
+    pub holders: Vec<Arc<Holder>>,
+    /// Devices that pods on it hold but its inventory no longer has.
+    pub missing: Vec<String>,
+}
+
+/// Host CPU and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Host {
+    /// CPU.
+    pub cpu: MilliCpu,
+    /// Memory.
+    pub memory: Bytes,
+}
+
+impl Host {
+    /// Whether `wanted` fits in.
+    pub fn covers(&self, wanted: &Self) -> bool {
+        self.cpu >= wanted.cpu && self.memory >= wanted.memory
+    }
+
+    /// What is left without `taken`, never below zero.
+    #[must_use]
+    pub fn without(&self, taken: &Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(taken.cpu),
+            memory: self.memory.saturating_sub(taken.memory),
+        }
+    }
+}
+
+impl Peaks for Host {
+    fn plus(&self, other: &Self) -> Self {
+        Self { cpu: self.cpu + other.cpu, memory: self.memory + other.memory }
+    }
+
+    fn max(&self, other: &Self) -> Self {
+        Self { cpu: self.cpu.max(other.cpu), memory: self.memory.max(other.memory) }
+    }
+}
+
+/// Whether a node's agent reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Agent {
+    /// It was never heard of.
+    #[default]
+    Never,
+    /// It was, but not lately.
+    Stale,
+    /// It was, lately.
+    Fresh,
+}
+
+/// Why a node takes nothing new although its agent reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// Its inventory cannot be read; the text says why.
+    Inventory(String),
+    /// A pod on it holds something that cannot be read; the text says which and why.
+    Holder(String),
+}
+
+/// Tickets the kubelet hands out for one resource name. They are counts, not cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tickets {
+    /// How many the node offers.
+    pub total: u64,
+    /// How many its pods draw.
+    pub used: u64,
+}
+
+impl Tickets {
+    /// How many are left.
+    pub fn free(self) -> u64 {
+        self.total.saturating_sub(self.used)
+    }
+}
+
+/// A device and what is taken of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceState {
+    /// The device.
+    pub device: Device,
+    /// What its holders have.
+    pub used: Usage,
+    /// Whether another node lists the same device: then neither sells it.
+    pub contested: bool,
+}
+
+/// What is taken of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// The sum over its holders. It may exceed the device if others placed them.
+    pub hold: Hold,
+    /// How many pods hold some of it.
+    pub holders: u32,
+}
+
+impl Usage {
+    /// Counts one more pod.
+    pub fn add(&mut self, hold: &Hold) {
+        self.hold = self.hold.plus(hold);
+        self.holders = self.holders.saturating_add(1);
+    }
+}
+
+impl DeviceState {
+    /// Whether it may take anything new: in service, a card of its own, listed once.
+    pub fn sells(&self) -> bool {
+        self.device.health == Health::Healthy && self.device.mig == Mig::Off && !self.contested
+    }
+
+    /// Compute left.
+    pub fn free_cores(&self) -> Cores {
+        let used = if self.used.hold.whole { Cores::MAX } else { self.used.hold.cores };
+        self.device.cores.saturating_sub(used)
+    }
+
+    /// Memory left.
+    pub fn free_memory(&self) -> Mebibytes {
+        let used = if self.used.hold.whole { Mebibytes::MAX } else { self.used.hold.memory };
+        self.device.memory.saturating_sub(used)
+    }
+
+    /// Whether nobody holds any of it.
+    pub fn is_idle(&self) -> bool {
+        self.used.holders == 0
+    }
+
+    /// Whether `hold` more fits.
+    pub fn fits(&self, hold: &Hold) -> bool {
+        if hold.whole {
+            return self.is_idle();
+        }
+        self.free_cores() >= hold.cores
+            && self.free_memory() >= hold.memory
+            && !self.used.hold.whole
+    }
+}
+
+impl Node {
+    /// The device of this UUID.
+    pub fn device(&self, id: &DeviceId) -> Option<&DeviceState> {
+        self.devices.iter().find(|state| state.device.id == *id)
+    }
+}

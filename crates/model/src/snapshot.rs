@@ -1,0 +1,44 @@
+//! An immutable picture of the whole cluster. Readers share it; nobody locks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::allowance::Allowance;
+use crate::ids::NodeName;
+use crate::node::Node;
+
+/// The cluster at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    nodes: Vec<Arc<Node>>,
+    allowances: Arc<BTreeMap<String, Allowance>>,
+}
+
+impl Snapshot {
+    /// A picture of `nodes` and of what each namespace may still take.
+    pub fn new(mut nodes: Vec<Arc<Node>>, allowances: Arc<BTreeMap<String, Allowance>>) -> Self {
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        Self { nodes, allowances }
+    }
+
+    /// All nodes, by name.
+    pub fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &NodeName) -> Option<&Arc<Node>> {
+        let place = self.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
+        self.nodes.get(place)
+    }
+
+    /// What `namespace` may still take; no limits if it has no quota.
+    pub fn allowance(&self, namespace: &str) -> &Allowance {
+        self.allowances.get(namespace).unwrap_or(Allowance::unlimited())
+    }
+
+    /// Every namespace that has a quota, with what is used and left.
+    pub fn allowances(&self) -> &BTreeMap<String, Allowance> {
+        &self.allowances
+    }
+}

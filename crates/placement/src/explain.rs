@@ -1,0 +1,208 @@
+//! Why not: for one node, and in one line for the whole pod.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use model::{ContainerRequest, DeviceState, MemoryAsk, Mig, Node, NodeName, Part};
+
+use crate::Ask;
+use crate::fit::short;
+use crate::refusal::{Best, NodeRefusal, Refusal};
+use crate::search::Search;
+
+/// Why `search` found nothing on `node`. What can never change is named first.
+pub(crate) fn why(node: &Node, ask: &Ask, search: &Search) -> Refusal {
+    let containers = &ask.request.containers;
+    let first = |reason: fn(&Node, &Ask, &ContainerRequest) -> Option<Refusal>| {
+        containers.iter().find_map(|container| reason(node, ask, container))
+    };
+    first(never)
+        .or_else(|| first(out_of_service))
+        .or_else(|| short(node, ask))
+        .or_else(|| first(taken))
+        .or_else(|| over_quota(node, ask))
+        .unwrap_or_else(|| {
+            let containers = containers.len();
+            if search.gave_up() {
+                Refusal::GaveUp { containers }
+            } else {
+                Refusal::NotTogether { containers }
+            }
+        })
+}
+
+/// What this node could not give even if it were empty.
+fn never(node: &Node, ask: &Ask, container: &ContainerRequest) -> Option<Refusal> {
+    let selector = &ask.request.selector;
+    let cards = container.cards;
+    let ordinary = || node.devices.iter().filter(|state| state.device.mig == Mig::Off);
+    let matching = || ordinary().filter(|state| selector.admits(&state.device));
+    if ordinary().next().is_some() && matching().next().is_none() {
+        return Some(Refusal::NoMatch { selector: selector.to_string() });
+    }
+    if too_few(cards, matching()) {
+        return Some(Refusal::TooFewCards { cards });
+    }
+    let Part::Share { cores, memory } = container.part else { return None };
+    let large = |state: &&DeviceState| {
+        memory.of(&state.device) <= state.device.memory && cores <= state.device.cores
+    };
+    let MemoryAsk::Exact(memory) = memory else { return None };
+    too_few(cards, matching().filter(large)).then_some(Refusal::CardTooSmall { cards, memory })
+}
+
+fn out_of_service(node: &Node, ask: &Ask, container: &ContainerRequest) -> Option<Refusal> {
+    let cards = container.cards;
+    too_few(cards, selling(node, ask)).then_some(Refusal::OutOfService { cards })
+}
+
+/// What others hold now.
+fn taken(node: &Node, ask: &Ask, container: &ContainerRequest) -> Option<Refusal> {
+    let cards = container.cards;
+    let fits = |state: &&DeviceState| {
+        let device = &state.device;
+        state.fits(&container.part.of(device).hold(device))
+    };
+    if !too_few(cards, selling(node, ask).filter(fits)) {
+        return None;
+    }
+    let Part::Share { cores, memory } = container.part else {
+        return Some(Refusal::NotIdle { cards });
+    };
+    let enough_cores = |state: &&DeviceState| state.free_cores() >= cores;
+    let enough_memory = |state: &&DeviceState| state.free_memory() >= memory.of(&state.device);
+    Some(if too_few(cards, selling(node, ask).filter(enough_memory)) {
+        Refusal::MemoryShort { cards, memory }
+    } else if too_few(cards, selling(node, ask).filter(enough_cores)) {
+        Refusal::CoresShort { cards, cores }
+    } else {
+        Refusal::Fragmented { cards, cores, memory }
+    })
+}
+
+/// Whether only the quota stands in the way.
+fn over_quota(node: &Node, ask: &Ask) -> Option<Refusal> {
+    let unlimited = Ask { allowance: model::Allowance::unlimited(), ..*ask };
+    let namespace = || ask.request.pod.namespace.clone();
+    (!ask.allowance.is_unlimited() && Search::new(node, &unlimited).run())
+        .then(|| Refusal::Quota { namespace: namespace() })
+}
+
+fn selling<'a>(node: &'a Node, ask: &'a Ask) -> impl Iterator<Item = &'a DeviceState> {
+    let accepted = |state: &&DeviceState| ask.request.selector.admits(&state.device);
+    node.devices.iter().filter(|state| state.sells()).filter(accepted)
+}
+
+fn too_few<'a>(wanted: u32, cards: impl Iterator<Item = &'a DeviceState>) -> bool {
+    cards.take(wanted as usize).count() < wanted as usize
+}
+
+impl NodeRefusal {
+    /// The refusal of `node` for `reason`, with its numbers.
+    pub(crate) fn new(node: &Node, ask: &Ask, reason: Refusal) -> Self {
+        let mut best = Best::default();
+        for state in selling(node, ask) {
+            best.cards += 1;
+            best.idle += u32::from(state.is_idle());
+            best.memory = best.memory.max(state.free_memory());
+            best.cores = best.cores.max(state.free_cores());
+        }
+        Self { reason, best }
+    }
+}
+
+/// Why a pod waits: every refused node, and all of it in one line.
+///
+/// ```text
+/// 12 nodes: 7 short of memory on one card, best has 3,200 MiB of 4,096; 5 have no A100
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// How many nodes were asked.
+    pub nodes: usize,
+    /// Each that refused, by name.
+    pub refused: Vec<(NodeName, NodeRefusal)>,
+}
+
+impl Explanation {
+    pub(crate) fn new(nodes: usize, refused: Vec<(NodeName, NodeRefusal)>) -> Self {
+        Self { nodes, refused }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut groups: BTreeMap<&str, Vec<&NodeRefusal>> = BTreeMap::new();
+        for (_, refusal) in &self.refused {
+            groups.entry(refusal.reason.code()).or_default().push(refusal);
+        }
+        let mut groups: Vec<Vec<&NodeRefusal>> = groups.into_values().collect();
+        groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
+        match self.nodes {
+            0 => return f.write_str("no nodes"),
+            1 => f.write_str("1 node")?,
+            nodes => write!(f, "{} nodes", grouped(nodes as u64))?,
+        }
+        let parts: Vec<String> = groups.iter().map(|group| part(group)).collect();
+        if !parts.is_empty() {
+            write!(f, ": {}", parts.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+/// One group of equal refusals.
+fn part(group: &[&NodeRefusal]) -> String {
+    let count = grouped(group.len() as u64);
+    let have = if group.len() == 1 { "has" } else { "have" };
+    let most = |number: fn(&Best) -> u64| group.iter().map(|r| number(&r.best)).max().unwrap_or(0);
+    let Some(first) = group.first() else { return String::new() };
+    match &first.reason {
+        Refusal::MemoryShort { cards, memory } => {
+            let best = grouped(most(|best| best.memory.0));
+            let wanted = match memory {
+                MemoryAsk::Exact(memory) => format!("best has {best} MiB of {}", grouped(memory.0)),
+                MemoryAsk::Percent(_) => format!("best has {best} MiB, wanted is {memory}"),
+            };
+            format!("{count} short of memory on {}, {wanted}", on_cards(*cards))
+        }
+        Refusal::CoresShort { cards, cores } => {
+            let best = most(|best| best.cores.0.into());
+            format!("{count} short of compute on {}, best has {best}% of {cores}", on_cards(*cards))
+        }
+        Refusal::NotIdle { cards } => {
+            let best = most(|best| best.idle.into());
+            format!("{count} {have} too few cards wholly free, best has {best} of {cards}")
+        }
+        Refusal::TooFewCards { cards } => {
+            let best = most(|best| best.cards.into());
+            format!("{count} {have} too few cards, best has {best} of {cards}")
+        }
+        Refusal::CardTooSmall { memory, .. } => {
+            format!("{count} {have} no card of {} MiB", grouped(memory.0))
+        }
+        Refusal::Fragmented { .. } => {
+            format!("{count} {have} compute and memory free only on different cards")
+        }
+        Refusal::NoMatch { selector } => format!("{count} {have} no {selector}"),
+        Refusal::NoCards => format!("{count} {have} no card"),
+        other => format!("{count} with: {other}"),
+    }
+}
+
+fn on_cards(cards: u32) -> String {
+    if cards == 1 { "one card".to_owned() } else { format!("{cards} cards") }
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

@@ -1,0 +1,49 @@
+//! Where a pod goes, and why not elsewhere.
+//!
+//! ```text
+//!   fit     may this node take the pod?          yes, or a refusal
+//!   rank    which nodes, best first?             and every refusal, with its numbers
+//!   choose  which cards of this node?            a placement
+//!   decide  rank and choose together
+//! ```
+//!
+//! Functions only: the same snapshot and the same request always give the same answer, so the
+//! scheduler, the simulator and `kubectl nanogpu why` cannot disagree. No randomness: even the
+//! random policy is decided by the pod's UID.
+#![forbid(unsafe_code)]
+
+mod choose;
+mod explain;
+mod fit;
+mod policy;
+mod rank;
+mod refusal;
+mod search;
+
+use model::{Allowance, Request, Snapshot};
+
+pub use choose::choose;
+pub use explain::Explanation;
+pub use fit::fit;
+pub use policy::Policy;
+pub use rank::{Ranking, decide, rank};
+pub use refusal::{Best, NodeRefusal, Refusal};
+
+/// A question: what a pod asks, what its namespace may still take, and by which policy.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// What the pod asks.
+    pub request: &'a Request,
+    /// What its namespace may still take.
+    pub allowance: &'a Allowance,
+    /// How to rank nodes and pick cards.
+    pub policy: Policy,
+}
+
+impl<'a> Ask<'a> {
+    /// The question `request` puts to `snapshot`; the pod's own choice of policy outranks `policy`.
+    pub fn new(snapshot: &'a Snapshot, request: &'a Request, policy: Policy) -> Self {
+        let allowance = snapshot.allowance(&request.pod.namespace);
+        Self { request, allowance, policy: policy.overridden(request.overrides) }
+    }
+}

@@ -1,0 +1,111 @@
+//! The menu of the workspace: what a contributor or CI runs, as `cargo xtask <command>`.
+//!
+//! Each command is ordinary code in a file of its own; this one only parses and dispatches.
+//! It never depends on a crate of ours, so that it still runs when those do not compile.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a tool for people at a terminal: headings and findings are its output"
+)]
+
+mod soak;
+mod steps;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::steps::Invocation;
+
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", about = "Checks, long runs and the demo of this workspace")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run what CI runs; `test fast` leaves out what needs tools to be installed.
+    Test { tier: Option<Tier> },
+    /// Check the rules of the repository itself.
+    Tidy,
+    /// Run the long version of a test; without a name, list them.
+    Soak { name: Option<String> },
+    /// Show the product at work.
+    Demo,
+    /// Write the generated files that `tidy` compares.
+    Generate,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Tier {
+    /// The everyday loop: no cluster, nothing to install.
+    Fast,
+}
+
+const DEMO: Invocation = Invocation {
+    env: &[],
+    unset: &[],
+    line: &["cargo", "run", "--quiet", "-p", "stories", "--example", "demo"],
+};
+
+fn main() -> ExitCode {
+    match run(&Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<()> {
+    let root = workspace_root()?;
+    match command {
+        Command::Test { tier: Some(Tier::Fast) } => test::fast(&root),
+        Command::Test { tier: None } => test::all(&root),
+        Command::Tidy => tidy::run(&root),
+        Command::Soak { name: Some(name) } => soak::run(&root, name),
+        Command::Soak { name: None } => {
+            soak::list();
+            Ok(())
+        }
+        Command::Demo => DEMO.run(&root),
+        Command::Generate => tidy::generate(&root),
+    }
+}
+
+/// The folder above this crate's.
+///
+/// Asked of the environment and not fixed at build time: a moved checkout keeps its `target`
+/// folder, and with it a binary that would still point to the old place.
+fn workspace_root() -> anyhow::Result<PathBuf> {
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR").context("start it as `cargo xtask`")?;
+    let root = Path::new(&xtask).parent().context("xtask lies in no folder")?;
+    Ok(root.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn test_without_a_tier_is_what_ci_runs() {
+        let cli = Cli::try_parse_from(["xtask", "test"]).unwrap();
+        assert!(matches!(cli.command, Command::Test { tier: None }));
+    }
+}

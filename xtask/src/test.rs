@@ -1,0 +1,115 @@
+//! The two everyday tiers: `test fast` for the loop at the desk, `test` for CI.
+//!
+//! The second is the first plus what needs a tool of its own, so that a green desk rarely turns
+//! red in CI. No step may need a cluster.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::steps::{self, Action, Invocation, Step};
+use crate::tidy;
+
+/// The cargo-deny that CI runs; `deny.toml` is written for this one.
+const DENY_VERSION: &str = "0.20.2";
+const DENY: &str = "target/tools/bin/cargo-deny";
+
+/// Cheapest first: a broken rule should not wait for a compiler.
+const FAST: &[Step] = &[
+    Step { name: "tidy", action: Action::Here { run: tidy::run, again: "cargo xtask tidy" } },
+    cargo("fmt", &["cargo", "fmt", "--all", "--check"]),
+    cargo(
+        "clippy",
+        &[
+            "cargo",
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    cargo("tests", &["cargo", "test", "--workspace", "--all-features"]),
+    Step {
+        name: "docs",
+        action: Action::Command(Invocation {
+            env: &[("RUSTDOCFLAGS", "-D warnings")],
+            unset: &[],
+            line: &["cargo", "doc", "--workspace", "--no-deps"],
+        }),
+    },
+];
+
+const DEPENDENCIES: &[Step] = &[
+    // It takes minutes, so only if the pinned version is not there yet.
+    Step { name: "tools", action: Action::Unless { done: has_deny, otherwise: INSTALL } },
+    // Advisories are left out: they need a database from the internet, and would turn a build
+    // red without a change of ours.
+    cargo("deny", &[DENY, "--locked", "check", "bans", "licenses", "sources"]),
+];
+
+const INSTALL: Invocation = Invocation {
+    env: &[],
+    unset: &[],
+    line: &[
+        "cargo",
+        "install",
+        "cargo-deny",
+        "--version",
+        DENY_VERSION,
+        "--locked",
+        "--root",
+        "target/tools",
+    ],
+};
+
+/// The everyday loop.
+pub(crate) fn fast(root: &Path) -> anyhow::Result<()> {
+    steps::run_all(root, FAST)
+}
+
+/// What CI runs.
+pub(crate) fn all(root: &Path) -> anyhow::Result<()> {
+    steps::run_all(root, FAST.iter().chain(DEPENDENCIES))
+}
+
+const fn cargo(name: &'static str, line: &'static [&'static str]) -> Step {
+    Step { name, action: Action::Command(Invocation { env: &[], unset: &[], line }) }
+}
+
+fn has_deny(root: &Path) -> bool {
+    installed_deny(root).is_some_and(|answer| names_version(&answer, DENY_VERSION))
+}
+
+/// What the cargo-deny in our tools folder says of itself, if there is one that runs.
+fn installed_deny(root: &Path) -> Option<String> {
+    let output = Command::new(root.join(DENY)).arg("--version").output().ok()?;
+    String::from_utf8(output.stdout).ok()
+}
+
+fn names_version(answer: &str, version: &str) -> bool {
+    answer.split_whitespace().any(|word| word == version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_is_replaced() {
+        assert!(names_version("cargo-deny 0.20.2\n", "0.20.2"));
+        assert!(!names_version("cargo-deny 0.20.21\n", "0.20.2"));
+        assert!(!names_version("", "0.20.2"));
+    }
+
+    #[test]
+    fn a_missing_tool_has_no_version() {
+        assert_eq!(installed_deny(Path::new("nowhere")), None);
+    }
+
+    #[test]
+    fn tidy_comes_before_any_compiler() {
+        assert_eq!(FAST[0].name, "tidy");
+    }
+}
