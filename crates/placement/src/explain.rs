@@ -71,10 +71,10 @@ fn taken(node: &Node, ask: &Ask, container: &ContainerRequest) -> Option<Refusal
     };
     let enough_cores = |state: &&DeviceState| state.free_cores() >= cores;
     let enough_memory = |state: &&DeviceState| state.free_memory() >= memory.of(&state.device);
-    Some(if too_few(cards, selling(node, ask).filter(enough_memory)) {
-        Refusal::MemoryShort { cards, memory }
-    } else if too_few(cards, selling(node, ask).filter(enough_cores)) {
+    Some(if too_few(cards, selling(node, ask).filter(enough_cores)) {
         Refusal::CoresShort { cards, cores }
+    } else if too_few(cards, selling(node, ask).filter(enough_memory)) {
+        Refusal::MemoryShort { cards, memory }
     } else {
         Refusal::Fragmented { cards, cores, memory }
     })

@@ -79,7 +79,7 @@ pub enum Refusal {
         selector: String,
     },
     /// Not so many cards.
-    #[error("fewer than {cards} cards that would do")]
+    #[error("{} that would do", few(*cards, "card"))]
     TooFewCards {
         /// How many are wanted.
         cards: u32,
@@ -151,6 +151,30 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The codes of all refusals, in the order in which they are looked for.
+    pub const CODES: [&'static str; 20] = [
+        "no-agent",
+        "stale-agent",
+        "bad-inventory",
+        "bad-holder",
+        "no-cards",
+        "pool",
+        "not-offered",
+        "no-match",
+        "too-few-cards",
+        "card-too-small",
+        "out-of-service",
+        "tickets-short",
+        "host-short",
+        "not-idle",
+        "cores-short",
+        "memory-short",
+        "fragmented",
+        "quota",
+        "not-together",
+        "gave-up",
+    ];
+
     /// Whether waiting and removing other pods cannot help: only another node can.
     pub const fn is_permanent(&self) -> bool {
         matches!(

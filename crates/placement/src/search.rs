@@ -15,7 +15,7 @@ use crate::policy::{Free, Key, device_key};
 
 /// Enough for every pod people write (64 cards, a handful of containers), and a few
 /// milliseconds at worst.
-const MOST_STEPS: u32 = 20_000;
+const MOST_STEPS: u32 = 10_000;
 
 /// A search on one node.
 pub(crate) struct Search<'a> {

@@ -1,0 +1,133 @@
+//! Small worlds for the tests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::arb::{card, container_name, device_id, node_name};
+use model::{
+    Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState, Health, Hold,
+    Host, Mebibytes, MemoryAsk, MilliCpu, Node, Overrides, Part, Placement, PodId, PodUid, Request,
+    Role, Selector, Snapshot, Usage,
+};
+use placement::{Ask, NodeRefusal, Policy};
+
+pub(crate) const HOST: Host = Host { cpu: MilliCpu(64_000), memory: Bytes(1 << 38) };
+
+/// A node with no card yet.
+pub(crate) fn node(name: &str) -> Node {
+    Node {
+        name: node_name(name),
+        allocatable: HOST,
+        free: HOST,
+        pool: None,
+        agent: Agent::Fresh,
+        problem: None,
+        devices: Vec::new(),
+        links: Arc::from([]),
+        tickets: BTreeMap::new(),
+        holders: Vec::new(),
+        missing: Vec::new(),
+    }
+}
+
+pub(crate) trait Cards: Sized {
+    fn add(self, alter: impl FnOnce(&mut DeviceState)) -> Self;
+
+    /// A card of 10,000 MiB of which this much compute and the same part of memory are free.
+    fn left(self, percent: u32) -> Self {
+        self.free(percent, u64::from(percent) * 100)
+    }
+
+    /// A card of 10,000 MiB of which this much is free.
+    fn free(self, percent: u32, memory: u64) -> Self {
+        self.add(|state| take(state, 100 - percent, 10_000 - memory))
+    }
+
+    /// A card of this model and size, all free.
+    fn model(self, model: &str, memory: u64) -> Self {
+        self.add(|state| {
+            state.device.model = CardModel::new(model);
+            state.device.memory = Mebibytes(memory);
+        })
+    }
+
+    fn sick(self) -> Self {
+        self.add(|state| state.device.health = Health::Sick)
+    }
+}
+
+impl Cards for Node {
+    fn add(mut self, alter: impl FnOnce(&mut DeviceState)) -> Self {
+        let index = u32::try_from(self.devices.len()).unwrap();
+        let id = device_id(&format!("GPU-{}-{index}", self.name));
+        let device = Device { id, memory: Mebibytes(10_000), ..card(index) };
+        let mut state = DeviceState { device, used: Usage::default(), contested: false };
+        alter(&mut state);
+        self.devices.push(state);
+        self
+    }
+}
+
+pub(crate) fn take(state: &mut DeviceState, cores: u32, memory: u64) {
+    if (cores, memory) != (0, 0) {
+        let hold = Hold { cores: Cores(cores), memory: Mebibytes(memory), whole: false };
+        state.used.add(&hold);
+    }
+}
+
+pub(crate) fn percent(part: u32) -> Part {
+    Part::Share { cores: Cores(part), memory: MemoryAsk::Percent(Cores(part)) }
+}
+
+pub(crate) fn share(cores: u32, memory: u64) -> Part {
+    Part::Share { cores: Cores(cores), memory: MemoryAsk::Exact(Mebibytes(memory)) }
+}
+
+/// A request of app containers, one for each of these.
+pub(crate) fn apps(parts: &[(u32, Part)]) -> Request {
+    request(&parts.iter().map(|&(cards, part)| (Role::App, cards, part)).collect::<Vec<_>>())
+}
+
+pub(crate) fn request(containers: &[(Role, u32, Part)]) -> Request {
+    let containers = containers.iter().enumerate().map(|(i, &(role, cards, part))| {
+        let name = container_name(&format!("c{i}"));
+        ContainerRequest { name, role, cards, part, burst: None }
+    });
+    Request {
+        pod: PodId {
+            namespace: "team-a".into(),
+            name: "pod".into(),
+            uid: PodUid::parse("uid-1").unwrap(),
+        },
+        containers: containers.collect(),
+        one_card: false,
+        selector: Selector::default(),
+        overrides: Overrides::default(),
+        host: Host::default(),
+        tickets: Vec::new(),
+        priority: 0,
+    }
+}
+
+pub(crate) fn ask(request: &Request, policy: Policy) -> Ask<'_> {
+    Ask { request, allowance: Allowance::unlimited(), policy }
+}
+
+/// The indexes of the cards each container got.
+pub(crate) fn indexes(node: &Node, placement: &Placement) -> Vec<Vec<u32>> {
+    let index = |id: &model::DeviceId| node.device(id).unwrap().device.index;
+    let containers = placement.containers().iter();
+    containers.map(|c| c.grants.iter().map(|grant| index(&grant.device)).collect()).collect()
+}
+
+pub(crate) fn choose(
+    node: &Node,
+    request: &Request,
+    policy: Policy,
+) -> Result<Vec<Vec<u32>>, NodeRefusal> {
+    placement::choose(node, &ask(request, policy)).map(|placement| indexes(node, &placement))
+}
+
+pub(crate) fn snapshot(nodes: Vec<Node>) -> Snapshot {
+    Snapshot::new(nodes.into_iter().map(Arc::new).collect(), Arc::default())
+}
