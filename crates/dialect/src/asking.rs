@@ -2,7 +2,8 @@
 
 use model::ids::Quoted;
 use model::{
-    Claimed, Container, ContainerRequest, Cores, Mebibytes, MemoryAsk, Part, Pod, Quantity, Request,
+    Claimed, Container, ContainerRequest, Cores, Mebibytes, MemoryAsk, Part, Pod, Quantity,
+    QuantityError, Request,
 };
 
 use crate::observing::Seen;
@@ -86,7 +87,9 @@ pub(crate) fn spoken(pod: &Pod, settings: &Settings) -> Result<Option<Dialect>, 
         let speaks = dialect.speaks();
         let names = speaks.identities().iter().chain(speaks.measures());
         let asked = |name: &&&'static str| {
-            pod.containers.iter().any(|c| c.asks(name).is_some_and(|text| !is_zero(text)))
+            let written =
+                pod.containers.iter().flat_map(|c| [c.limits.get(**name), c.requests.get(**name)]);
+            written.flatten().any(|text| !is_zero(text))
         };
         let Some(&name) = names.clone().find(asked) else { continue };
         match found {
@@ -110,10 +113,11 @@ pub(crate) fn count(container: &Container, resource: &'static str) -> Result<Opt
         u64::try_from(quantity.whole()?).ok()
     };
     let name = || container.name.clone();
-    let value = whole(text).ok_or_else(|| Refusal::NotACount {
-        container: name(),
-        resource,
-        value: Quoted::new(text),
+    let value = whole(text).ok_or_else(|| match Quantity::parse(text) {
+        Err(QuantityError::TooLarge(_)) if !text.starts_with('-') => {
+            too_much(container, resource, "write a smaller number")
+        }
+        _ => Refusal::NotACount { container: name(), resource, value: Quoted::new(text) },
     })?;
     match (limit, request) {
         (Some(limit), Some(request)) if whole(request) != Some(value) => Err(Refusal::Unequal {
@@ -126,7 +130,7 @@ pub(crate) fn count(container: &Container, resource: &'static str) -> Result<Opt
     }
 }
 
-/// The same, where 0 means that no card is wanted; the author is told once.
+/// The same, where 0 counts as not asking; the author is told.
 pub(crate) fn positive(
     container: &Container,
     resource: &'static str,
@@ -134,7 +138,10 @@ pub(crate) fn positive(
 ) -> Result<Option<u64>, Refusal> {
     let value = count(container, resource)?;
     if value == Some(0) {
-        notes.push(format!("container {} asks for 0 {resource}, which is no card", container.name));
+        let name = &container.name;
+        notes.push(format!(
+            "container {name}: {resource} is 0, which is the same as leaving it out"
+        ));
         return Ok(None);
     }
     Ok(value)

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use model::{Claimed, Container, Cores, DeviceRef, MemoryAsk, Pod, Role, peak};
+use model::{Claimed, Container, Cores, DeviceRef, MemoryAsk, Pod, peak};
 
 use crate::asking::{Ask, Speaks, count, memory, positive};
-use crate::observing::{Seen, minors};
+use crate::observing::{Seen, minors, no_card};
 use crate::refusal::Refusal;
 use crate::settings::{MemoryUnit, Settings};
 use crate::writing::{EnvOf, Writer, Writing};
@@ -78,8 +78,7 @@ impl Speaks for Gpushare {
 
     fn recognise(&self, seen: &Seen) -> Option<Result<Vec<Claimed>, String>> {
         let annotations = &seen.pod.annotations;
-        // The originals ignored init containers.
-        let apps = || seen.pod.containers.iter().filter(|c| c.role == Role::App && seen.asks(c));
+        let apps = || seen.pod.containers.iter().filter(|c| seen.must_hold(c));
         if let Some(text) = annotations.get(ALLOCATION) {
             let by_container: BTreeMap<String, BTreeMap<String, u64>> =
                 match serde_json::from_str(text) {
@@ -88,8 +87,9 @@ impl Speaks for Gpushare {
                 };
             let claim = |container: &Container| {
                 let cards = by_container.get(&container.position.to_string());
-                let list = cards.into_iter().flat_map(BTreeMap::keys).cloned();
-                let list = list.collect::<Vec<_>>().join(",");
+                let cards = cards.filter(|cards| !cards.is_empty());
+                let cards = cards.ok_or_else(|| no_card(ALLOCATION, container))?;
+                let list = cards.keys().map(String::as_str).collect::<Vec<_>>().join(",");
                 let minors = minors(ALLOCATION, &list)?.into_iter().map(DeviceRef::Minor);
                 Ok(seen.claimed(container, minors))
             };

@@ -3,6 +3,7 @@
 //! Spoken only where the administrator says so: `nvidia.com/gpu` usually belongs to NVIDIA.
 
 use std::fmt::Write;
+use std::iter::repeat;
 
 use model::ids::Quoted;
 use model::{
@@ -10,7 +11,7 @@ use model::{
 };
 
 use crate::asking::{Ask, Speaks, cards, half, memory, memory_ignored, positive};
-use crate::observing::Seen;
+use crate::observing::{Seen, no_card};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::writing::{EnvOf, Writer, Writing};
@@ -134,7 +135,8 @@ fn allocated(seen: &Seen, text: &str) -> Result<Vec<Claimed>, String> {
         return Err(malformed());
     }
     let mut claimed = Vec::new();
-    for (container, field) in containers.into_iter().zip(fields) {
+    // Releases that join by `;` leave off what is empty at the end.
+    for (container, field) in containers.into_iter().zip(fields.into_iter().chain(repeat(""))) {
         let mut parts = Vec::new();
         for device in field.split(':').filter(|device| !device.is_empty()) {
             let mut columns = device.split(',');
@@ -145,10 +147,15 @@ fn allocated(seen: &Seen, text: &str) -> Result<Vec<Claimed>, String> {
             let (memory, cores) = next().zip(next()).ok_or_else(malformed)?;
             let cores = Cores(u32::try_from(cores).map_err(|_| malformed())?);
             let memory = MemoryAsk::Exact(Mebibytes(memory));
-            parts.push((DeviceRef::Id(id), Part::Share { cores, memory }));
+            // All the compute meant the card for oneself, whatever the memory.
+            let whole = cores >= Cores::CARD;
+            let part = if whole { Part::Whole } else { Part::Share { cores, memory } };
+            parts.push((DeviceRef::Id(id), part));
         }
         if !parts.is_empty() {
             claimed.push(Claimed { role: container.role, parts });
+        } else if seen.must_hold(container) {
+            return Err(no_card(ALLOCATED, container));
         }
     }
     Ok(claimed)

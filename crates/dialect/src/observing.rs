@@ -4,13 +4,14 @@
 //! before the take-over, because later anyone could have written them. What cannot be read
 //! is said so: the ledger then sells nothing more on that node.
 
+use std::error::Error;
+
 use model::codec::decode_placement;
 use model::ids::Quoted;
-use model::{
-    Claim, Claimed, Container, ContainerRequest, DeviceRef, Holder, Part, Pod, Quantity, Request,
-    names, peak,
-};
+use model::{Claim, Claimed, Container, DeviceRef, Holder, Part, Pod, Quantity, Role, names, peak};
 
+use crate::asking::{Ask, Speaks};
+use crate::refusal::Refusal;
 use crate::settings::{Dialect, Settings};
 
 /// What `pod` holds. `None`: it is not on a node, or it has ended.
@@ -21,7 +22,7 @@ pub fn observe(pod: &Pod, settings: &Settings) -> Option<Holder> {
             // Bound elsewhere than we meant: the agent there refuses it, so it holds nothing.
             Ok(placement) if *placement.node() != node => Claim::Nothing,
             Ok(placement) => Claim::of(&placement),
-            Err(error) => Claim::Unreadable(error.to_string()),
+            Err(error) => Claim::Unreadable(told(&error)),
         },
         None => foreign(pod, settings),
     };
@@ -35,6 +36,11 @@ pub fn observe(pod: &Pod, settings: &Settings) -> Option<Holder> {
         priority: pod.priority,
         terminating: pod.terminating,
     })
+}
+
+/// An error with its cause: whoever reads it in the ledger sees nothing else of it.
+fn told(error: &dyn Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// The kubelet tickets `pod` draws at its peak in `dialect`.
@@ -61,10 +67,7 @@ fn foreign(pod: &Pod, settings: &Settings) -> Claim {
         if !pod.containers.iter().any(|c| names().any(|name| c.asks(name).is_some())) {
             continue;
         }
-        // Running already, so what we would refuse today must still be counted.
-        let request = crate::read(pod, settings).ok().flatten().map(|asked| asked.request);
-        let names = names().copied().collect();
-        match speaks.recognise(&Seen { pod, request, names }) {
+        match speaks.recognise(&Seen { pod, speaks, settings }) {
             Some(Ok(claimed)) => return Claim::Shares(claimed),
             Some(Err(why)) => return Claim::Unreadable(why),
             None => {}
@@ -85,19 +88,25 @@ fn bound_before_take_over(pod: &Pod, settings: &Settings) -> bool {
 /// A pod that another system may have placed.
 pub(crate) struct Seen<'a> {
     pub(crate) pod: &'a Pod,
-    /// What it asks, where we can read it.
-    request: Option<Request>,
-    /// The dialect's resource names.
-    names: Vec<&'static str>,
+    speaks: &'static dyn Speaks,
+    settings: &'a Settings,
 }
 
 impl Seen<'_> {
-    /// Whether `container` asks for a card in this dialect.
+    /// Whether `container` asks for a card in this dialect, in a way its original understood.
     pub(crate) fn asks(&self, container: &Container) -> bool {
-        match &self.request {
-            Some(request) => request.containers.iter().any(|c| c.name == container.name),
-            None => self.names.iter().any(|name| container.asks(name).is_some()),
+        match self.ask(container) {
+            Ok(ask) => ask.is_some(),
+            // To the originals half a request was none.
+            Err(Refusal::Half { .. }) => false,
+            // Running already, so what we would refuse today must still be counted.
+            Err(_) => true,
         }
+    }
+
+    /// Whether `container` must have got a card. The originals ignored init containers.
+    pub(crate) fn must_hold(&self, container: &Container) -> bool {
+        container.role == Role::App && self.asks(container)
     }
 
     /// What `container` claims of `cards`: its request, or whole cards where that is unreadable.
@@ -106,11 +115,20 @@ impl Seen<'_> {
         container: &Container,
         cards: impl Iterator<Item = DeviceRef>,
     ) -> Claimed {
-        let asked = |c: &&ContainerRequest| c.name == container.name;
-        let request = self.request.as_ref().and_then(|r| r.containers.iter().find(asked));
-        let part = request.map_or(Part::Whole, |container| container.part);
+        let part = self.ask(container).ok().flatten().map_or(Part::Whole, |ask| ask.part);
         Claimed { role: container.role, parts: cards.map(|card| (card, part)).collect() }
     }
+
+    /// Of this container alone: what its neighbours ask, or the pod's annotations wish for, has
+    /// no say in what it holds.
+    fn ask(&self, container: &Container) -> Result<Option<Ask>, Refusal> {
+        self.speaks.ask(container, self.settings, &mut Vec::new())
+    }
+}
+
+/// What to say of an annotation that leaves out a container which must have a card.
+pub(crate) fn no_card(key: &str, container: &Container) -> String {
+    format!("annotation {key} names no card for container {}", container.name)
 }
 
 /// Reads a comma list of card numbers.

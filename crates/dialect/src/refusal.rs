@@ -87,6 +87,6 @@ pub enum Refusal {
         must: String,
     },
     /// Selectors that no card can satisfy.
-    #[error("the pod asks for {0} cards and excludes them too; no card can satisfy both")]
+    #[error("the pod's annotations ask for {0} and exclude it too; no card can satisfy both")]
     SelectsNothing(String),
 }

@@ -7,13 +7,14 @@ use model::{Pod, Selector};
 
 use crate::refusal::Refusal;
 
-const PREFIXES: [&str; 7] = [
+const PREFIXES: [&str; 8] = [
     "nano-gpu",
     "nvidia.com",
     "tencent.com",
     "inspur.com",
     "aliyun.com",
     "elasticgpu.io",
+    "elasticgpu.com",
     "nano-gpu.io",
 ];
 const MODELS: [&str; 2] = ["use-gputype", "include-gpu-type"];

@@ -164,8 +164,7 @@ impl Speaks for Vcuda {
         if !placed && !annotations.contains_key(self.time) {
             return None;
         }
-        // The originals ignored init containers.
-        let apps = seen.pod.containers.iter().filter(|c| c.role == Role::App && seen.asks(c));
+        let apps = seen.pod.containers.iter().filter(|c| seen.must_hold(c));
         let claim = |container: &Container| {
             let key = format!("{}{}", self.index, container.position);
             let value =

@@ -2,14 +2,13 @@
 //!
 //! Spoken only where the administrator says so.
 
+use std::collections::BTreeMap;
+
 use model::ids::Quoted;
-use model::{
-    Claimed, Container, ContainerName, Cores, DeviceId, DeviceRef, Mebibytes, MemoryAsk, Part,
-    Portion,
-};
+use model::{Claimed, Container, Cores, DeviceId, DeviceRef, Mebibytes, MemoryAsk, Part, Portion};
 
 use crate::asking::{Ask, Speaks, half, memory, positive};
-use crate::observing::Seen;
+use crate::observing::{Seen, no_card};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::writing::{EnvOf, Writer, Writing};
@@ -109,34 +108,48 @@ impl Speaks for VgpuManager {
     }
 
     fn recognise(&self, seen: &Seen) -> Option<Result<Vec<Claimed>, String>> {
-        // What the plugin really gave outranks what the scheduler had in mind.
-        let annotation = |key| seen.pod.annotations.get(key).map(|text| (key, text));
-        let (key, text) = annotation(REAL_ALLOCATED).or_else(|| annotation(PRE_ALLOCATED))?;
-        Some(allocated(seen, key, text))
+        let lists = [PRE_ALLOCATED, REAL_ALLOCATED]
+            .map(|key| seen.pod.annotations.get(key).map(|text| (key, text)));
+        lists.iter().any(Option::is_some).then(|| allocated(seen, lists.into_iter().flatten()))
     }
 }
 
-/// Reads `container[index_uuid_cores_memory,...];...`.
-fn allocated(seen: &Seen, key: &str, text: &str) -> Result<Vec<Claimed>, String> {
-    let malformed = || format!("annotation {key} is malformed at {}", Quoted::new(text));
-    let mut claimed = Vec::new();
-    for field in text.split(';').map(str::trim).filter(|field| !field.is_empty()) {
-        let (name, devices) = field
-            .strip_suffix(']')
-            .and_then(|field| field.split_once('['))
-            .ok_or_else(malformed)?;
-        let name = ContainerName::parse(name.trim()).map_err(|_| malformed())?;
-        let mut parts = Vec::new();
-        for device in devices.split(',').map(str::trim).filter(|device| !device.is_empty()) {
-            parts.push(part(device).ok_or_else(malformed)?);
-        }
-        let container = seen.pod.containers.iter().find(|container| container.name == name);
-        if let (Some(container), false) = (container, parts.is_empty()) {
-            claimed.push(Claimed { role: container.role, parts });
-        }
+/// What each container got. The plugin adds a container to its own list as it starts, and that
+/// outranks what the scheduler had in mind.
+fn allocated<'a>(
+    seen: &Seen,
+    lists: impl Iterator<Item = (&'static str, &'a String)>,
+) -> Result<Vec<Claimed>, String> {
+    let mut got = BTreeMap::new();
+    for (key, text) in lists {
+        let malformed = || format!("annotation {key} is malformed at {}", Quoted::new(text));
+        got.extend(listed(seen, text).ok_or_else(malformed)?);
     }
-    Ok(claimed)
+    let claim = |container: &Container| match got.remove(container.name.as_str()) {
+        Some(parts) if !parts.is_empty() => Some(Ok(Claimed { role: container.role, parts })),
+        _ => seen.must_hold(container).then(|| Err(no_card(PRE_ALLOCATED, container))),
+    };
+    seen.pod.containers.iter().filter_map(claim).collect()
 }
+
+/// Reads `container[index_uuid_cores_memory,...];...`.
+fn listed<'a>(seen: &Seen, text: &'a str) -> Option<Vec<(&'a str, Parts)>> {
+    let mut listed = Vec::new();
+    for field in text.split(';').map(str::trim).filter(|field| !field.is_empty()) {
+        let (name, devices) = field.strip_suffix(']')?.split_once('[')?;
+        let name = name.trim();
+        let devices = devices.split(',').map(str::trim).filter(|device| !device.is_empty());
+        let parts: Parts = devices.map(part).collect::<Option<_>>()?;
+        let known = seen.pod.containers.iter().any(|container| container.name.as_str() == name);
+        if !known && !parts.is_empty() {
+            return None;
+        }
+        listed.push((name, parts));
+    }
+    Some(listed)
+}
+
+type Parts = Vec<(DeviceRef, Part)>;
 
 fn part(device: &str) -> Option<(DeviceRef, Part)> {
     let (_index, rest) = device.split_once('_')?;

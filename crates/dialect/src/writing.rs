@@ -4,8 +4,9 @@
 //! many makes every later update of the pod fail. So nothing invalid can be written here: it is
 //! left out, and the omission is reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::mem::take;
 
 use model::codec::encode_placement;
 use model::{
@@ -68,7 +69,8 @@ pub fn write<'a>(
     settings: &'a Settings,
     now: UnixNanos,
 ) -> Result<Written, WriteError> {
-    let existing: usize = pod.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    // A placement of an earlier try is overwritten, so it takes no room.
+    let existing = size(pod.annotations.iter().filter(|(key, _)| *key != names::PLACEMENT));
     let room = LARGEST.min(LARGEST_OF_ALL.saturating_sub(existing));
     let text = encode_placement(placement);
     let needed = names::PLACEMENT.len() + text.len();
@@ -79,15 +81,26 @@ pub fn write<'a>(
     let writing = Writing { pod, placement, devices, settings, now };
     asked.dialect.speaks().write(&writing, &mut writer);
     let Writer { mut written } = writer;
-    let size: usize = written.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if needed + size > room {
+    let mut grants = placement.containers().iter().flat_map(|container| &container.grants);
+    let why = if grants.any(|grant| devices(&grant.device).is_none()) {
+        Some("a card of the pod is not in the node's inventory")
+    } else {
+        let too_long = needed + size(&written.annotations) > room;
+        too_long.then_some("the pod's annotations would be too long")
+    };
+    if let Some(why) = why {
         // Half of a dialect's keys would mislead its tools more than none.
-        for key in std::mem::take(&mut written.annotations).into_keys() {
-            written.omitted.push(Omission { key, why: "the pod's annotations would be too long" });
-        }
+        let (annotations, labels) = (take(&mut written.annotations), take(&mut written.labels));
+        let keys: BTreeSet<String> = annotations.into_keys().chain(labels.into_keys()).collect();
+        written.omitted.extend(keys.into_iter().map(|key| Omission { key, why }));
     }
     written.annotations.insert(names::PLACEMENT.to_owned(), text);
     Ok(written)
+}
+
+/// How the API server measures annotations.
+fn size<'a>(annotations: impl IntoIterator<Item = (&'a String, &'a String)>) -> usize {
+    annotations.into_iter().map(|(key, value)| key.len() + value.len()).sum()
 }
 
 /// The environment `container` expects by its dialect, but for the variable of

@@ -88,6 +88,14 @@ pub enum ReserveError {
     /// The namespace's quota has run out.
     #[error("namespace {0} has used up its quota")]
     OverQuota(String),
+    /// The namespace may not use this node.
+    #[error("namespace {namespace} may not use the pool of node {node}")]
+    Pool {
+        /// Which namespace.
+        namespace: String,
+        /// Where.
+        node: NodeName,
+    },
     /// A claim that names no devices by UUID: a mistake of the caller.
     #[error("the claim of pod {0} does not name devices")]
     NotDevices(PodId),
@@ -199,7 +207,10 @@ impl Ledger {
         let wanted: Vec<_> =
             holds.iter().map(|(&place, hold)| (&node.devices[place].device.model, *hold)).collect();
         let allowance = self.quota.allowance(namespace, &self.spending);
-        if !allowance.admits(&wanted) || !allowance.admits_pool(node.pool.as_deref()) {
+        if !allowance.admits_pool(node.pool.as_deref()) {
+            return Err(ReserveError::Pool { namespace: namespace.clone(), node: name() });
+        }
+        if !allowance.admits(&wanted) {
             return Err(ReserveError::OverQuota(namespace.clone()));
         }
         Ok(())

@@ -52,17 +52,19 @@ pub fn devices(prefix: &'static str, most: usize) -> impl Strategy<Value = Vec<D
     let model = select(vec!["Tesla T4", "NVIDIA A100-SXM4-40GB", "NVIDIA A10"]);
     let memory = select(vec![1000u64, 4096, 16384]);
     let health = prop_oneof![
-        8 => Just(Health::Healthy),
+        18 => Just(Health::Healthy),
         1 => Just(Health::Sick),
         1 => Just(Health::Cordoned),
     ];
     let mig = prop_oneof![
-        12 => Just(Mig::Off),
+        30 => Just(Mig::Off),
         1 => Just(Mig::Parent),
         1 => Just(Mig::Slice { parent: device_id("GPU-0"), profile: "1g.5gb".into() }),
     ];
     let shape = (model, memory, health, mig, option::of(0u32..2), 0u32..3);
-    vec(shape, 0..=most).prop_map(move |shapes| {
+    // A node without cards is one case of many, not one of a few.
+    let count = prop_oneof![1 => Just(0), 12 => 1..=most];
+    count.prop_flat_map(move |count| vec(shape.clone(), count)).prop_map(move |shapes| {
         let devices = shapes.into_iter().zip(0u32..).map(|(shape, index)| {
             let (model, memory, health, mig, numa, twist) = shape;
             Device {
@@ -99,6 +101,9 @@ pub fn inventories() -> impl Strategy<Value = Inventory> {
 }
 
 /// Any placement.
+///
+/// # Panics
+/// Never: its containers have different names and different devices.
 pub fn placements() -> impl Strategy<Value = Placement> {
     let portion = prop_oneof![
         Just(Portion::Whole),

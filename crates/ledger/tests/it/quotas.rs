@@ -85,7 +85,8 @@ fn quota_comes_back_and_other_namespaces_do_not_count() {
 fn pools_bound_the_nodes() {
     let text = r#"{"team-a":{"pool":["public"]}}"#;
     let mut ledger = world(Quota::from_gpu_admission(text).unwrap());
-    assert!(over(&mut ledger, simple("a", "m", 0, 1, 1)));
+    let error = ledger.reserve(simple("a", "m", 0, 1, 1), Moment(1000)).unwrap_err();
+    assert_eq!(error.to_string(), "namespace team-a may not use the pool of node m");
     let mut public = facts("n", 1);
     public.pool = Some("public".into());
     ledger.apply(Event::Heartbeat { node: public.name.clone(), at: Moment(0) });
