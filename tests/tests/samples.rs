@@ -129,7 +129,7 @@ fn gpu_admission_s_own_test_in_sequence() {
     let running = runs(submit(&mut cluster, "pod-4", &[(100, 1)]));
     assert_eq!(running.written.annotations["tencent.com/predicate-gpu-idx-0"], "1");
     let Outcome::Waits(why) = submit(&mut cluster, "pod-5", &[(99, 4)]) else { panic!() };
-    assert_eq!(why, "3 nodes: 3 short of compute on one card, best has 80% of 99%");
+    assert_eq!(why, "3 nodes: 3 short of compute on one card, best has 70% of 99%");
 }
 
 #[test]
