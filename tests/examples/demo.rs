@@ -1,7 +1,6 @@
 //! `cargo xtask demo`: sample pods of every dialect on a small made-up cluster.
 //!
-//! What runs here is the code the scheduler runs: reading, deciding, reserving, writing. What is
-//! made up is the cluster.
+//! Reading, deciding, reserving and writing are the real thing; the cluster is made up.
 #![expect(clippy::print_stdout, reason = "a demo talks to a person")]
 
 use model::codec::encode_placement;

@@ -6,9 +6,9 @@
 //!                  commit | release
 //! ```
 //!
-//! A node's account is the sum over the pods on it, computed anew whenever one of them changes;
-//! nothing is ever taken off a running count. So no order of events can make it drift, wrap or
-//! go negative, and the ledger can be thrown away and rebuilt from the pods at any moment.
+//! A node's account is the sum over the pods on it, computed anew whenever one of them changes.
+//! So no order of events can make it drift, wrap or go negative, and the ledger can be thrown
+//! away and rebuilt from the pods at any moment.
 //!
 //! No clock here: the caller says what time it is.
 #![forbid(unsafe_code)]
@@ -21,11 +21,11 @@ mod reserving;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{DeviceId, Holder, Moment, Node, NodeName, PodUid, Snapshot};
+use model::{Agent, DeviceId, Holder, Moment, Node, NodeName, PodUid, Snapshot};
 
 pub use event::{Event, NodeFacts};
 pub use quota::{Quota, QuotaError};
-pub use reserving::{NotReserved, ReserveError};
+pub use reserving::{ReserveError, StepError};
 
 use account::Spending;
 use reserving::Reservation;
@@ -106,6 +106,14 @@ impl Ledger {
             self.nodes.iter().filter(|(_, e)| turned(e)).map(|(name, _)| name.clone()).collect();
         for name in &turned {
             self.refresh(name);
+        }
+        let forgotten = |entry: &Entry| {
+            entry.facts.is_none() && entry.holders.is_empty() && self.agent(entry) != Agent::Fresh
+        };
+        let forgotten: Vec<NodeName> =
+            self.nodes.iter().filter(|(_, e)| forgotten(e)).map(|(name, _)| name.clone()).collect();
+        for name in &forgotten {
+            self.nodes.remove(name);
         }
         ended
     }

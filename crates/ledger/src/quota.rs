@@ -28,7 +28,7 @@ struct Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum QuotaError {
     /// Not JSON, or a field of the wrong kind.
-    #[error("quota is not the JSON it should be: {0}")]
+    #[error("quota is not the JSON it should be")]
     Json(#[from] serde_json::Error),
     /// Written for a newer nanogpu.
     #[error("quota has version {0}; this build reads version 1")]

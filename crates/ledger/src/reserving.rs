@@ -101,14 +101,24 @@ pub enum ReserveError {
     NotDevices(PodId),
 }
 
-/// There is no reservation for this pod.
+/// A step that does not follow from the state of the reservation. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("pod {0} has no reservation")]
-pub struct NotReserved(PodUid);
+pub enum StepError {
+    /// There is no reservation for this pod, or no longer.
+    #[error("pod {0} has no reservation")]
+    NotReserved(PodUid),
+    /// Committed without a fence: the share could have expired while the Binding was under way.
+    #[error("the reservation of pod {0} was not fenced before its binding")]
+    NotFenced(PodUid),
+    /// Fenced again after its Binding succeeded.
+    #[error("pod {0} has been bound")]
+    Committed(PodUid),
+}
 
 impl Ledger {
     /// Holds what `holder` claims until `until`, if all of it is still free. An earlier
-    /// decision for the same pod is replaced, unless its Binding may be on its way.
+    /// decision for the same pod is dropped, whether this one succeeds or not, unless its
+    /// Binding may be on its way.
     pub fn reserve(&mut self, holder: Holder, until: Moment) -> Result<(), ReserveError> {
         let uid = holder.pod.uid.clone();
         if let Some(node) = self.bound.get(&uid) {
@@ -133,21 +143,29 @@ impl Ledger {
     }
 
     /// Call before the Binding is sent: from now on no clock frees the share.
-    pub fn fence(&mut self, pod: &PodUid) -> Result<(), NotReserved> {
-        self.set(pod, State::Fenced)
+    pub fn fence(&mut self, pod: &PodUid) -> Result<(), StepError> {
+        let reservation = self.reservation(pod)?;
+        if reservation.state == State::Committed {
+            return Err(StepError::Committed(pod.clone()));
+        }
+        reservation.state = State::Fenced;
+        Ok(())
     }
 
     /// Call when the Binding succeeded.
-    pub fn commit(&mut self, pod: &PodUid) -> Result<(), NotReserved> {
-        self.set(pod, State::Committed)
+    pub fn commit(&mut self, pod: &PodUid) -> Result<(), StepError> {
+        let reservation = self.reservation(pod)?;
+        if matches!(reservation.state, State::Held { .. }) {
+            return Err(StepError::NotFenced(pod.clone()));
+        }
+        reservation.state = State::Committed;
+        Ok(())
     }
 
     /// Call when the Binding certainly failed, when the pod was touched by us after a Binding
     /// of unknown outcome, or when the decision was dropped. Undoes [`Ledger::reserve`].
-    pub fn release(&mut self, pod: &PodUid) -> Result<(), NotReserved> {
-        if !self.reserved.contains_key(pod) {
-            return Err(NotReserved(pod.clone()));
-        }
+    pub fn release(&mut self, pod: &PodUid) -> Result<(), StepError> {
+        self.reservation(pod)?;
         self.end_reservation(pod);
         Ok(())
     }
@@ -163,10 +181,8 @@ impl Ledger {
         }
     }
 
-    fn set(&mut self, pod: &PodUid, state: State) -> Result<(), NotReserved> {
-        let reservation = self.reserved.get_mut(pod).ok_or_else(|| NotReserved(pod.clone()))?;
-        reservation.state = state;
-        Ok(())
+    fn reservation(&mut self, pod: &PodUid) -> Result<&mut Reservation, StepError> {
+        self.reserved.get_mut(pod).ok_or_else(|| StepError::NotReserved(pod.clone()))
     }
 
     fn check(&self, holder: &Holder) -> Result<(), ReserveError> {

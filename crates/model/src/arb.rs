@@ -61,16 +61,18 @@ pub fn devices(prefix: &'static str, most: usize) -> impl Strategy<Value = Vec<D
         1 => Just(Mig::Parent),
         1 => Just(Mig::Slice { parent: device_id("GPU-0"), profile: "1g.5gb".into() }),
     ];
-    let shape = (model, memory, health, mig, option::of(0u32..2), 0u32..3);
+    let cores = prop_oneof![9 => Just(Cores::CARD), 1 => Just(Cores(40))];
+    let shape = (model, memory, cores, health, mig, option::of(0u32..2), 0u32..3);
     // A node without cards is one case of many, not one of a few.
     let count = prop_oneof![1 => Just(0), 12 => 1..=most];
     count.prop_flat_map(move |count| vec(shape.clone(), count)).prop_map(move |shapes| {
         let devices = shapes.into_iter().zip(0u32..).map(|(shape, index)| {
-            let (model, memory, health, mig, numa, twist) = shape;
+            let (model, memory, cores, health, mig, numa, twist) = shape;
             Device {
                 id: device_id(&format!("{prefix}-{index}")),
                 model: CardModel::new(model),
                 memory: Mebibytes(memory),
+                cores,
                 health,
                 mig,
                 numa,

@@ -1,6 +1,5 @@
 //! Why not: for one node, and in one line for the whole pod.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use model::{ContainerRequest, DeviceState, MemoryAsk, Mig, Node, NodeName, Part};
@@ -18,8 +17,8 @@ pub(crate) fn why(node: &Node, ask: &Ask, search: &Search) -> Refusal {
     };
     first(never)
         .or_else(|| first(out_of_service))
-        .or_else(|| short(node, ask))
         .or_else(|| first(taken))
+        .or_else(|| short(node, ask))
         .or_else(|| over_quota(node, ask))
         .unwrap_or_else(|| {
             let containers = containers.len();
@@ -35,19 +34,19 @@ pub(crate) fn why(node: &Node, ask: &Ask, search: &Search) -> Refusal {
 fn never(node: &Node, ask: &Ask, container: &ContainerRequest) -> Option<Refusal> {
     let selector = &ask.request.selector;
     let cards = container.cards;
-    let ordinary = || node.devices.iter().filter(|state| state.device.mig == Mig::Off);
-    let matching = || ordinary().filter(|state| selector.admits(&state.device));
-    if ordinary().next().is_some() && matching().next().is_none() {
+    let matching = || matching(node, ask);
+    if ordinary(node).next().is_some() && matching().next().is_none() {
         return Some(Refusal::NoMatch { selector: selector.to_string() });
     }
     if too_few(cards, matching()) {
         return Some(Refusal::TooFewCards { cards });
     }
     let Part::Share { cores, memory } = container.part else { return None };
-    let large = |state: &&DeviceState| {
-        memory.of(&state.device) <= state.device.memory && cores <= state.device.cores
-    };
-    let MemoryAsk::Exact(memory) = memory else { return None };
+    let strong = |state: &&DeviceState| cores <= state.device.cores;
+    if too_few(cards, matching().filter(strong)) {
+        return Some(Refusal::CardTooWeak { cards, cores });
+    }
+    let large = |state: &&DeviceState| memory.of(&state.device) <= state.device.memory;
     too_few(cards, matching().filter(large)).then_some(Refusal::CardTooSmall { cards, memory })
 }
 
@@ -88,9 +87,19 @@ fn over_quota(node: &Node, ask: &Ask) -> Option<Refusal> {
         .then(|| Refusal::Quota { namespace: namespace() })
 }
 
+/// Cards that are not cut into slices.
+fn ordinary(node: &Node) -> impl Iterator<Item = &DeviceState> {
+    node.devices.iter().filter(|state| state.device.mig == Mig::Off)
+}
+
+/// Of these, the ones the pod would accept.
+fn matching<'a>(node: &'a Node, ask: &'a Ask) -> impl Iterator<Item = &'a DeviceState> {
+    ordinary(node).filter(|state| ask.request.selector.admits(&state.device))
+}
+
+/// Of these, the ones in service.
 fn selling<'a>(node: &'a Node, ask: &'a Ask) -> impl Iterator<Item = &'a DeviceState> {
-    let accepted = |state: &&DeviceState| ask.request.selector.admits(&state.device);
-    node.devices.iter().filter(|state| state.sells()).filter(accepted)
+    matching(node, ask).filter(|state| state.sells())
 }
 
 fn too_few<'a>(wanted: u32, cards: impl Iterator<Item = &'a DeviceState>) -> bool {
@@ -101,8 +110,8 @@ impl NodeRefusal {
     /// The refusal of `node` for `reason`, with its numbers.
     pub(crate) fn new(node: &Node, ask: &Ask, reason: Refusal) -> Self {
         let mut best = Best::default();
+        best.cards = u32::try_from(matching(node, ask).count()).unwrap_or(u32::MAX);
         for state in selling(node, ask) {
-            best.cards += 1;
             best.idle += u32::from(state.is_idle());
             best.memory = best.memory.max(state.free_memory());
             best.cores = best.cores.max(state.free_cores());
@@ -132,11 +141,13 @@ impl Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut groups: BTreeMap<&str, Vec<&NodeRefusal>> = BTreeMap::new();
+        let mut groups: Vec<Vec<&NodeRefusal>> = Vec::new();
         for (_, refusal) in &self.refused {
-            groups.entry(refusal.reason.code()).or_default().push(refusal);
+            match groups.iter_mut().find(|group| group[0].reason == refusal.reason) {
+                Some(group) => group.push(refusal),
+                None => groups.push(vec![refusal]),
+            }
         }
-        let mut groups: Vec<Vec<&NodeRefusal>> = groups.into_values().collect();
         groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
         match self.nodes {
             0 => return f.write_str("no nodes"),
@@ -178,7 +189,7 @@ fn part(group: &[&NodeRefusal]) -> String {
             let best = most(|best| best.cards.into());
             format!("{count} {have} too few cards, best has {best} of {cards}")
         }
-        Refusal::CardTooSmall { memory, .. } => {
+        Refusal::CardTooSmall { memory: MemoryAsk::Exact(memory), .. } => {
             format!("{count} {have} no card of {} MiB", grouped(memory.0))
         }
         Refusal::Fragmented { .. } => {

@@ -42,19 +42,20 @@ fn closed(node: &Node, ask: &Ask) -> Option<Refusal> {
     if !ask.allowance.admits_pool(node.pool.as_deref()) {
         return Some(Refusal::Pool { namespace: ask.request.pod.namespace.clone() });
     }
-    ask.request.tickets.iter().find_map(|(resource, count)| {
-        let total = node.tickets.get(resource).map_or(0, |tickets| tickets.total);
-        (total < *count).then(|| Refusal::NotOffered { resource: resource.clone(), count: *count })
-    })
+    None
 }
 
 /// What is too short beside the cards.
 pub(crate) fn short(node: &Node, ask: &Ask) -> Option<Refusal> {
-    let short = ask.request.tickets.iter().find(|(resource, count)| {
-        node.tickets.get(resource).is_none_or(|tickets| tickets.free() < *count)
-    });
-    if let Some((resource, count)) = short {
-        return Some(Refusal::TicketsShort { resource: resource.clone(), count: *count });
+    for (resource, count) in &ask.request.tickets {
+        let tickets = node.tickets.get(resource).copied().unwrap_or_default();
+        let (resource, count) = (resource.clone(), *count);
+        if tickets.total < count {
+            return Some(Refusal::NotOffered { resource, count });
+        }
+        if tickets.free() < count {
+            return Some(Refusal::TicketsShort { resource, count });
+        }
     }
     (!node.free.covers(&ask.request.host)).then_some(Refusal::HostShort)
 }

@@ -90,7 +90,15 @@ pub enum Refusal {
         /// How many are wanted.
         cards: u32,
         /// How large each must be.
-        memory: Mebibytes,
+        memory: MemoryAsk,
+    },
+    /// No card has so much compute, even empty: the administrator scaled it down.
+    #[error("{} of {cores} compute", few(*cards, "card"))]
+    CardTooWeak {
+        /// How many are wanted.
+        cards: u32,
+        /// How much of each.
+        cores: Cores,
     },
     /// Sick, cordoned, or listed by two nodes.
     #[error("{} in service", few(*cards, "card"))]
@@ -152,24 +160,25 @@ pub enum Refusal {
 
 impl Refusal {
     /// The codes of all refusals, in the order in which they are looked for.
-    pub const CODES: [&'static str; 20] = [
+    pub const CODES: [&'static str; 21] = [
         "no-agent",
         "stale-agent",
         "bad-inventory",
         "bad-holder",
         "no-cards",
         "pool",
-        "not-offered",
         "no-match",
         "too-few-cards",
+        "card-too-weak",
         "card-too-small",
         "out-of-service",
-        "tickets-short",
-        "host-short",
         "not-idle",
         "cores-short",
         "memory-short",
         "fragmented",
+        "not-offered",
+        "tickets-short",
+        "host-short",
         "quota",
         "not-together",
         "gave-up",
@@ -186,6 +195,7 @@ impl Refusal {
                 | Self::NoMatch { .. }
                 | Self::TooFewCards { .. }
                 | Self::CardTooSmall { .. }
+                | Self::CardTooWeak { .. }
         )
     }
 
@@ -204,6 +214,7 @@ impl Refusal {
             Self::NoMatch { .. } => "no-match",
             Self::TooFewCards { .. } => "too-few-cards",
             Self::CardTooSmall { .. } => "card-too-small",
+            Self::CardTooWeak { .. } => "card-too-weak",
             Self::OutOfService { .. } => "out-of-service",
             Self::Quota { .. } => "quota",
             Self::NotIdle { .. } => "not-idle",

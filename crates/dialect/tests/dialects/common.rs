@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use dialect::{Asked, Refusal, Settings};
+use dialect::{Asked, Refusal, Settings, WriteError, Written};
 use model::arb::{card, container_name, node_name};
 use model::{
-    ContainerPlacement, Cores, Device, Grant, Mebibytes, MemoryAsk, Part, Placement, Pod, Portion,
-    Role, Share,
+    Claim, ContainerPlacement, Cores, Device, DeviceId, Grant, Mebibytes, MemoryAsk, Part,
+    Placement, Pod, Portion, Role, Share, UnixNanos,
 };
 use serde_json::{Value, json};
 
@@ -193,4 +193,45 @@ pub(crate) fn place_asked(asked: &Asked, cards: &[Device]) -> Placement {
         }
     });
     Placement::new(node_name(NODE), containers.collect()).expect("valid")
+}
+
+/// When placements are written.
+pub(crate) const NOW: UnixNanos = UnixNanos(1_780_000_000_123_456_789);
+
+/// What is written onto a pod.
+pub(crate) fn write(
+    draft: &Draft,
+    placement: &Placement,
+    cards: &[Device],
+    settings: &Settings,
+) -> Result<Written, WriteError> {
+    let (asked, pod) = (draft.read(), draft.build());
+    let lookup = |id: &DeviceId| cards.iter().find(|card| card.id == *id);
+    dialect::write(&asked, &pod, placement, &lookup, settings, NOW)
+}
+
+/// The environment of one of a pod's containers.
+pub(crate) fn env(
+    draft: &Draft,
+    container: &str,
+    placement: &Placement,
+    cards: &[Device],
+) -> BTreeMap<String, String> {
+    let (asked, pod, settings) = (draft.read(), draft.build(), Settings::all_dialects());
+    let lookup = |id: &DeviceId| cards.iter().find(|card| card.id == *id);
+    let container = pod.containers.iter().find(|c| c.name.as_str() == container).expect("there");
+    let env = dialect::env(&asked, &pod, container, placement, &lookup, &settings, "1a2b3c4d");
+    let unique: BTreeMap<_, _> = env.iter().cloned().collect();
+    assert_eq!(unique.len(), env.len(), "one value for each variable: {env:?}");
+    unique
+}
+
+/// A map to compare with.
+pub(crate) fn map(entries: Amounts) -> BTreeMap<String, String> {
+    entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// What a pod holds after the take-over.
+pub(crate) fn claim(draft: &Draft) -> Claim {
+    dialect::observe(&draft.build(), &taken_over()).expect("a holder").claim
 }

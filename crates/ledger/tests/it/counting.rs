@@ -143,8 +143,12 @@ fn tickets_of_pods_that_never_met_our_scheduler_are_counted() {
     stranger.claim = Claim::Nothing;
     stranger.tickets = vec![("nano-gpu/gpu-percent".into(), 70)];
     ledger.apply(Event::Pod(stranger));
+    let mut another = simple("q", "a", 0, 0, 0);
+    another.tickets = vec![("nano-gpu/gpu-percent".into(), 20)];
+    another.claim = Claim::Nothing;
+    ledger.apply(Event::Pod(another));
     let tickets = node(&ledger, "a").tickets["nano-gpu/gpu-percent"];
-    assert_eq!((tickets.total, tickets.used, tickets.free()), (100, 70, 30));
+    assert_eq!((tickets.total, tickets.used, tickets.free()), (100, 90, 10));
     assert_eq!(frees(&ledger, "a"), [(100, 1000)]);
 }
 
@@ -162,6 +166,15 @@ fn a_silent_agent_becomes_stale_and_comes_back() {
     assert_eq!(node(&ledger, "a").agent, Agent::Fresh);
     ledger.apply(Event::Node(facts("b", 1)));
     assert_eq!(node(&ledger, "b").agent, Agent::Never);
+}
+
+#[test]
+fn heartbeats_of_nodes_that_never_come_are_forgotten() {
+    let mut ledger = Ledger::new();
+    ledger.apply(Event::Heartbeat { node: node_name("ghost"), at: Moment(0) });
+    assert!(format!("{ledger:?}").contains("ghost"));
+    ledger.expire(Moment(40_001));
+    assert!(!format!("{ledger:?}").contains("ghost"));
 }
 
 #[test]

@@ -96,7 +96,10 @@ fn pools_bound_the_nodes() {
 
 #[test]
 fn a_broken_quota_says_what_is_wrong() {
-    let ours = |text: &str| Quota::from_json(text).unwrap_err().to_string();
+    let chain = |error: &dyn std::error::Error| {
+        error.source().map_or(error.to_string(), |source| format!("{error}: {source}"))
+    };
+    let ours = |text: &str| chain(&Quota::from_json(text).unwrap_err());
     assert!(ours("{").starts_with("quota is not the JSON it should be: EOF"));
     assert_eq!(
         ours(r#"{"version":2,"namespaces":{}}"#),
@@ -108,7 +111,7 @@ fn a_broken_quota_says_what_is_wrong() {
         "{typo}"
     );
     let negative = Quota::from_gpu_admission(r#"{"a":{"quota":{"M40":-1}}}"#).unwrap_err();
-    assert!(negative.to_string().contains("invalid value: integer `-1`"), "{negative}");
+    assert!(chain(&negative).contains("invalid value: integer `-1`"), "{negative}");
 }
 
 #[test]

@@ -73,6 +73,20 @@ fn a_committed_pod_becomes_a_holder_when_it_is_seen() {
 }
 
 #[test]
+fn a_binding_is_fenced_before_it_is_committed() {
+    let mut ledger = ledger(vec![facts("a", 1)]);
+    let p = uid("uid-p");
+    assert_eq!(ledger.fence(&p).unwrap_err().to_string(), "pod uid-p has no reservation");
+    ledger.reserve(simple("p", "a", 0, 60, 600), Moment(1000)).unwrap();
+    let error = ledger.commit(&p).unwrap_err().to_string();
+    assert_eq!(error, "the reservation of pod uid-p was not fenced before its binding");
+    ledger.fence(&p).unwrap();
+    ledger.fence(&p).unwrap();
+    ledger.commit(&p).unwrap();
+    assert_eq!(ledger.fence(&p).unwrap_err().to_string(), "pod uid-p has been bound");
+}
+
+#[test]
 fn a_pod_seen_elsewhere_frees_what_was_reserved() {
     let mut ledger = ledger(vec![facts("a", 1), facts("b", 1)]);
     ledger.reserve(simple("p", "a", 0, 60, 600), Moment(1000)).unwrap();
