@@ -81,6 +81,12 @@ impl Draft {
         annotations.iter().fold(self, |pod, (key, value)| pod.annotate(key, value))
     }
 
+    /// Without an annotation.
+    pub(crate) fn without(mut self, key: &str) -> Self {
+        self.0["metadata"]["annotations"].as_object_mut().expect("a map").remove(key);
+        self
+    }
+
     /// At work on [`NODE`], bound at this time.
     pub(crate) fn bound(mut self, at: &str) -> Self {
         self.0["spec"]["nodeName"] = NODE.into();

@@ -1,8 +1,11 @@
 //! nano-gpu, its first form, and elastic-gpu: a key for each container's name.
 
-use crate::common::{Amounts, cards, env, map};
+use model::Role::App;
+
+use crate::common::{Amounts, cards, env, map, place, pod, share};
 use crate::writing::{four, four_placed, written};
 
+const PERCENT: Amounts = &[("nano-gpu/gpu-percent", "20")];
 const PLACEMENT: &str = "v1;gpu-1;init:fetch=GPU-2:20%+3276Mi;main=GPU-1:20%+3276Mi;\
                          pair=GPU-3:whole,GPU-0:whole";
 
@@ -41,10 +44,8 @@ fn device_nodes_are_written_under_each_container_s_name() {
 #[test]
 fn an_init_container_without_a_card_gets_no_key() {
     // The originals ignored init containers, so nobody looks for one.
-    let share: Amounts = &[("nano-gpu/gpu-percent", "20")];
-    let draft = crate::common::pod().init("fetch", &[]).sidecar("log", &[]).app("main", share);
-    let placement =
-        crate::common::place(&[("main", model::Role::App, &[crate::common::share(1, 20, 3276)])]);
+    let draft = pod().init("fetch", &[]).sidecar("log", &[]).app("main", PERCENT);
+    let placement = place(&[("main", App, &[share(1, 20, 3276)])]);
     let annotations = written(&draft, &placement).annotations;
     let keys: Vec<&String> = annotations.keys().collect();
     assert_eq!(keys, ["nano-gpu/assume", "nano-gpu/container-main", "nano-gpu/placement"]);
