@@ -1,5 +1,7 @@
 //! The sample pods of the systems nanogpu stands in for, and a small cluster to run them on.
 
+use std::sync::Arc;
+
 use dialect::Settings;
 use model::arb::{card, device_id, node_name};
 use model::{CardModel, Device, Inventory, Mebibytes, Pod};
@@ -52,13 +54,15 @@ pub fn cluster() -> Cluster {
     for (node, model, memory) in
         [("t4-node", "Tesla T4", 16384), ("a100-node", "NVIDIA A100-SXM4-40GB", 40960)]
     {
-        let device = |index| Device {
-            id: device_id(&format!("GPU-{}-{index}", &node[..2])),
-            model: CardModel::new(model),
-            memory: Mebibytes(memory),
-            // Numbered unlike the driver's order, as real machines are.
-            minor: 3 - index,
-            ..card(index)
+        let device = |index| {
+            Arc::new(Device {
+                id: device_id(&format!("GPU-{}-{index}", &node[..2])),
+                model: CardModel::new(model),
+                memory: Mebibytes(memory),
+                // Numbered unlike the driver's order, as real machines are.
+                minor: 3 - index,
+                ..card(index)
+            })
         };
         let inventory = Inventory { devices: (0..4).map(device).collect(), links: Vec::new() };
         cluster.node(&node_name(node), &inventory);

@@ -1,6 +1,7 @@
 //! Generators of clusters and pods that collide: few cards, few sizes, every dialect.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dialect::Dialect;
 use model::arb::{container_name, devices, node_name};
@@ -26,7 +27,7 @@ pub fn nodes() -> impl Strategy<Value = Vec<(NodeName, Inventory)>> {
     })
 }
 
-fn inventory(devices: Vec<Device>) -> Inventory {
+fn inventory(devices: Vec<Arc<Device>>) -> Inventory {
     let links = if devices.len() > 1 {
         vec![Link { a: 0, b: 1, hop: Hop::OneSwitch, nvlinks: 0 }]
     } else {

@@ -99,7 +99,9 @@ fn happen(
         Happening::Silence(which) => {
             let heard = node(which);
             cluster.pass(15_000);
-            heard.iter().for_each(|name| cluster.heartbeat(name));
+            if let Some(name) = heard {
+                cluster.heartbeat(&name);
+            }
         }
         Happening::Restart => {
             cluster.ledger = restarted(cluster, quota);
@@ -149,7 +151,7 @@ fn submit(cluster: &mut Cluster, pod: &Pod, met: &Met) -> Result<(), TestCaseErr
             prop_assert!(running.written.omitted.is_empty());
             never_over_commits(cluster, running.placement.node())?;
             let text = &cluster.pods[&pod.id.uid].annotations[names::PLACEMENT];
-            prop_assert_eq!(&decode_placement(text).unwrap(), &running.placement);
+            prop_assert_eq!(&decode_placement(text).expect("what we wrote"), &running.placement);
         }
         Outcome::Waits(_) => {
             prop_assert_eq!(cluster.ledger.snapshot(), before, "a pod that waits holds nothing");
@@ -210,7 +212,7 @@ fn never_over_commits(cluster: &Cluster, name: &NodeName) -> Result<(), TestCase
     let texts: Vec<&String> =
         holders.filter_map(|pod| pod.annotations.get(names::PLACEMENT)).collect();
     let placements: Vec<_> =
-        texts.into_iter().map(|text| decode_placement(text).unwrap()).collect();
+        texts.into_iter().map(|text| decode_placement(text).expect("what we wrote")).collect();
     for device in &inventory.devices {
         let sums = oracle::held(device, &placements);
         prop_assert!(sums.fits(device), "{}: {sums:?}", device.id);

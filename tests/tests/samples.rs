@@ -1,6 +1,7 @@
 //! Story: people bring the pods of their old system, and each is placed as its author says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dialect::Settings;
 use model::arb::{card, container_name, device_id, node_name};
@@ -86,13 +87,17 @@ fn gpu_admission_s_two_containers_of_one_type() {
 
 #[test]
 fn gpu_admission_s_own_test_in_sequence() {
+    // Name, containers, node, the cards of each.
+    type Row = (&'static str, &'static [(u64, u64)], &'static str, &'static [&'static str]);
     // Three nodes of two cards with four units of memory each; pods come one after the other.
     let mut cluster = Cluster::new(Settings::default(), Policy::default());
     for node in ["testnode0", "testnode1", "testnode2"] {
-        let device = |index| Device {
-            id: device_id(&format!("{node}-{index}")),
-            memory: Mebibytes(4 * 256),
-            ..card(index)
+        let device = |index| {
+            Arc::new(Device {
+                id: device_id(&format!("{node}-{index}")),
+                memory: Mebibytes(4 * 256),
+                ..card(index)
+            })
         };
         let inventory = Inventory { devices: vec![device(0), device(1)], links: Vec::new() };
         cluster.node(&node_name(node), &inventory);
@@ -109,7 +114,7 @@ fn gpu_admission_s_own_test_in_sequence() {
         });
         cluster.submit(&pod(name, containers.collect(), BTreeMap::new()))
     };
-    let table: [(&str, &[(u64, u64)], &str, &[&str]); 4] = [
+    let table: [Row; 4] = [
         ("pod-0", &[(10, 1), (10, 1)], "testnode0", &["0", "0"]),
         ("pod-1", &[(100, 3), (80, 3)], "testnode1", &["0", "1"]),
         ("pod-2", &[(200, 10), (0, 0)], "testnode2", &["0,1"]),

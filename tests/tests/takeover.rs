@@ -16,7 +16,7 @@ fn left_behind() -> Vec<Pod> {
                 "status": {{"phase": "Running", "conditions": [{{"type": "PodScheduled",
                     "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}}]}}}}"#
         );
-        Pod::from_json(&text).unwrap()
+        Pod::from_json(&text).expect("a pod")
     };
     vec![
         running(
@@ -56,7 +56,7 @@ fn left_behind() -> Vec<Pod> {
 
 fn frees(cluster: &Cluster, node: &str) -> Vec<(u32, u64)> {
     let snapshot = cluster.ledger.snapshot();
-    let node = snapshot.node(&node_name(node)).unwrap();
+    let node = snapshot.node(&node_name(node)).expect("a node");
     node.devices.iter().map(|s| (s.free_cores().0, s.free_memory().0)).collect()
 }
 

@@ -88,5 +88,5 @@ pub enum Refusal {
     },
     /// Selectors that no card can satisfy.
     #[error("the pod's annotations ask for {0} and exclude it too; no card can satisfy both")]
-    SelectsNothing(String),
+    SelectsNothing(Quoted),
 }

@@ -3,6 +3,7 @@
 //! Both families of names are understood in every dialect, under every prefix users have
 //! written them with. Tokens are trimmed and blanks ignored, so `"A10,"` means A10.
 
+use model::ids::Quoted;
 use model::{Pod, Selector};
 
 use crate::refusal::Refusal;
@@ -43,7 +44,7 @@ fn lists(pod: &Pod, names: [&'static str; 2]) -> impl Iterator<Item = Vec<String
 }
 
 /// A wanted list whose every token is unwanted too can match no card, whatever its name.
-fn contradiction(selector: &Selector) -> Option<String> {
+fn contradiction(selector: &Selector) -> Option<Quoted> {
     let lower = |text: &String| text.to_ascii_lowercase();
     let barred = |token: &String| {
         selector.not_models.iter().any(|unwanted| lower(token).contains(&lower(unwanted)))
@@ -51,5 +52,5 @@ fn contradiction(selector: &Selector) -> Option<String> {
     let no_model = selector.models.iter().find(|any| any.iter().all(barred));
     let barred_id = |id: &String| selector.not_ids.iter().any(|not| not.eq_ignore_ascii_case(id));
     let no_id = selector.ids.iter().find(|any| any.iter().all(barred_id));
-    no_model.or(no_id).map(|any| any.join(" or "))
+    no_model.or(no_id).map(|any| Quoted::new(&any.join(" or ")))
 }

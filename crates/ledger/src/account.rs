@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::peak::Peaks;
 use model::{
     Agent, Amount, CardModel, Claim, Claimed, Cores, DeviceState, Hold, Host, Mebibytes, Node,
-    NodeName, Problem, Tickets, Usage, peak,
+    NodeName, Problem, Tickets, peak,
 };
 
 use crate::event::NodeFacts;
@@ -99,8 +99,7 @@ impl Ledger {
         let contested = |id| self.listings.get(id).is_some_and(|nodes| nodes.len() > 1);
         let devices = facts.devices().iter().map(|device| DeviceState {
             contested: contested(&device.id),
-            device: device.clone(),
-            used: Usage::default(),
+            ..DeviceState::idle(device.clone())
         });
         let (links, problem) = match &facts.inventory {
             Some(Ok(inventory)) => (inventory.links.clone(), None),

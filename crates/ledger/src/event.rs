@@ -1,6 +1,7 @@
 //! What can happen outside.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::{Device, Holder, Host, Inventory, Moment, NodeName, PodUid};
 
@@ -45,7 +46,7 @@ pub struct NodeFacts {
 
 impl NodeFacts {
     /// Its devices, as far as they can be read.
-    pub(crate) fn devices(&self) -> &[Device] {
+    pub(crate) fn devices(&self) -> &[Arc<Device>] {
         match &self.inventory {
             Some(Ok(inventory)) => &inventory.devices,
             Some(Err(_)) | None => &[],

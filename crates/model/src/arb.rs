@@ -1,5 +1,7 @@
 //! Generators of worlds that collide: few names, few sizes, so that things meet.
 
+use std::sync::Arc;
+
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -48,7 +50,7 @@ pub fn card(index: u32) -> Device {
 }
 
 /// Any device; sick, cordoned and sliced ones now and then.
-pub fn devices(prefix: &'static str, most: usize) -> impl Strategy<Value = Vec<Device>> {
+pub fn devices(prefix: &'static str, most: usize) -> impl Strategy<Value = Vec<Arc<Device>>> {
     let model = select(vec!["Tesla T4", "NVIDIA A100-SXM4-40GB", "NVIDIA A10"]);
     let memory = select(vec![1000u64, 4096, 16384]);
     let health = prop_oneof![
@@ -68,7 +70,7 @@ pub fn devices(prefix: &'static str, most: usize) -> impl Strategy<Value = Vec<D
     count.prop_flat_map(move |count| vec(shape.clone(), count)).prop_map(move |shapes| {
         let devices = shapes.into_iter().zip(0u32..).map(|(shape, index)| {
             let (model, memory, cores, health, mig, numa, twist) = shape;
-            Device {
+            Arc::new(Device {
                 id: device_id(&format!("{prefix}-{index}")),
                 model: CardModel::new(model),
                 memory: Mebibytes(memory),
@@ -79,7 +81,7 @@ pub fn devices(prefix: &'static str, most: usize) -> impl Strategy<Value = Vec<D
                 // Device nodes need not be numbered like the driver's order.
                 minor: index ^ twist,
                 ..card(index)
-            }
+            })
         });
         devices.collect()
     })

@@ -1,6 +1,7 @@
 //! What a node has: devices, how they are linked, and how others point at them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +77,7 @@ pub enum Mig {
 /// A model name, such as `NVIDIA A100-SXM4-40GB`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct CardModel(pub std::sync::Arc<str>);
+pub struct CardModel(pub Arc<str>);
 
 impl CardModel {
     /// Wraps a model name as the driver spells it.
@@ -145,7 +146,7 @@ impl Hop {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Inventory {
     /// In the driver's order.
-    pub devices: Vec<Device>,
+    pub devices: Vec<Arc<Device>>,
     /// At most one for each pair; a pair without one is unknown.
     pub links: Vec<Link>,
 }

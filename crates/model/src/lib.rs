@@ -30,7 +30,7 @@ pub use allowance::{Allowance, Amount, Cap, ModelPattern, Rule, Unlisted};
 pub use device::{CardModel, Device, DeviceRef, Health, Hop, Inventory, Kind, Link, Mig};
 pub use holder::{Claim, Claimed, Holder};
 pub use ids::{ContainerName, DeviceId, NameError, NodeName, PodId, PodUid};
-pub use node::{Agent, DeviceState, Host, Node, Problem, Tickets, Usage};
+pub use node::{Agent, DeviceState, Host, Load, Node, Problem, Tickets, Usage};
 pub use peak::{Hold, peak};
 pub use placement::{ContainerPlacement, Grant, Placement, PlacementError, Portion, Share};
 pub use pod::{Container, Phase, Pod};

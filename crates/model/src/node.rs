@@ -111,12 +111,23 @@ impl Tickets {
 /// A device and what is taken of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceState {
-    /// The device.
-    pub device: Device,
+    /// The device. Shared, because states are copied with every change of a node.
+    pub device: Arc<Device>,
     /// What its holders have.
     pub used: Usage,
     /// Whether another node lists the same device: then neither sells it.
     pub contested: bool,
+    /// What was measured on it.
+    pub load: Load,
+}
+
+/// What the agent measured on a device, beyond what the ledger explains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Memory that processes of no pod of ours hold. It cannot be sold.
+    pub strangers: Mebibytes,
+    /// Whether it is busier than what was sold of it explains. Ranked behind the others.
+    pub hot: bool,
 }
 
 /// What is taken of a device.
@@ -137,6 +148,11 @@ impl Usage {
 }
 
 impl DeviceState {
+    /// A device that nobody holds.
+    pub fn idle(device: Arc<Device>) -> Self {
+        Self { device, used: Usage::default(), contested: false, load: Load::default() }
+    }
+
     /// Whether it may take anything new: in service, a card of its own, listed once.
     pub fn sells(&self) -> bool {
         self.device.health == Health::Healthy && self.device.mig == Mig::Off && !self.contested
@@ -151,12 +167,12 @@ impl DeviceState {
     /// Memory left.
     pub fn free_memory(&self) -> Mebibytes {
         let used = if self.used.hold.whole { Mebibytes::MAX } else { self.used.hold.memory };
-        self.device.memory.saturating_sub(used)
+        self.device.memory.saturating_sub(used + self.load.strangers)
     }
 
-    /// Whether nobody holds any of it.
+    /// Whether nobody holds any of it, strangers neither.
     pub fn is_idle(&self) -> bool {
-        self.used.holders == 0
+        self.used.holders == 0 && self.load.strangers.is_zero()
     }
 
     /// Whether `hold` more fits.

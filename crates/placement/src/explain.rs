@@ -109,8 +109,8 @@ fn too_few<'a>(wanted: u32, cards: impl Iterator<Item = &'a DeviceState>) -> boo
 impl NodeRefusal {
     /// The refusal of `node` for `reason`, with its numbers.
     pub(crate) fn new(node: &Node, ask: &Ask, reason: Refusal) -> Self {
-        let mut best = Best::default();
-        best.cards = u32::try_from(matching(node, ask).count()).unwrap_or(u32::MAX);
+        let cards = u32::try_from(matching(node, ask).count()).unwrap_or(u32::MAX);
+        let mut best = Best { cards, ..Best::default() };
         for state in selling(node, ask) {
             best.idle += u32::from(state.is_idle());
             best.memory = best.memory.max(state.free_memory());

@@ -134,7 +134,7 @@ fn within(
 ) -> bool {
     let mut taken: Vec<(&Device, u64, u64)> = Vec::new();
     for (place, state) in node.devices.iter().enumerate() {
-        let device = &state.device;
+        let device: &Device = &state.device;
         let mut peak = None;
         for phase in phases(containers) {
             let on_it = phase.into_iter().filter(|&c| way[c].contains(&place));

@@ -28,6 +28,11 @@ pub(crate) const SHARES: [(Dialect, Amounts<'static>); 10] = [
     ),
 ];
 
+/// The share of `dialect`.
+pub(crate) fn share_of(dialect: Dialect) -> Amounts<'static> {
+    SHARES.into_iter().find(|(d, _)| *d == dialect).expect("an example of every dialect").1
+}
+
 /// Two whole cards, in every dialect that can say so.
 pub(crate) const PAIRS: [(Dialect, Amounts<'static>); 9] = [
     (Dialect::Nano, &[("nano-gpu/gpu-percent", "200")]),

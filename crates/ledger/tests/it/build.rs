@@ -1,5 +1,7 @@
 //! Small worlds for the tests.
 
+use std::sync::Arc;
+
 use ledger::{Event, Ledger, NodeFacts};
 use model::arb::{card, container_name, device_id, node_name};
 use model::{
@@ -15,10 +17,9 @@ pub(crate) fn uid(text: &str) -> PodUid {
 
 /// A node with cards named after it, of 1,000 MiB each.
 pub(crate) fn facts(name: &str, cards: u32) -> NodeFacts {
-    let device = |index| Device {
-        id: device_id(&format!("GPU-{name}-{index}")),
-        memory: Mebibytes(1000),
-        ..card(index)
+    let device = |index| {
+        let id = device_id(&format!("GPU-{name}-{index}"));
+        Arc::new(Device { id, memory: Mebibytes(1000), ..card(index) })
     };
     let inventory = Inventory { devices: (0..cards).map(device).collect(), links: Vec::new() };
     NodeFacts {

@@ -1,5 +1,7 @@
 //! Pods, nodes and cards that come, change and go.
 
+use std::sync::Arc;
+
 use ledger::{Event, Ledger};
 use model::arb::node_name;
 use model::{
@@ -59,7 +61,7 @@ fn cards_added_lost_and_resized_while_pods_run() {
     assert_eq!(node(&ledger, "a").missing, ["GPU-a-1 of team-a/p"]);
     let mut smaller = facts("a", 2);
     if let Some(Ok(inventory)) = &mut smaller.inventory {
-        inventory.devices[1].memory = Mebibytes(500);
+        Arc::make_mut(&mut inventory.devices[1]).memory = Mebibytes(500);
     }
     ledger.apply(Event::Node(smaller));
     assert_eq!(frees(&ledger, "a"), [(100, 1000), (40, 0)]);
@@ -96,7 +98,7 @@ fn a_device_listed_by_two_nodes_is_sold_by_neither() {
     let mut ledger = ledger(vec![facts("a", 1), facts("b", 1)]);
     let mut moved = facts("b", 1);
     let Some(Ok(inventory)) = &mut moved.inventory else { unreachable!() };
-    inventory.devices[0].id = model::arb::device_id("GPU-a-0");
+    Arc::make_mut(&mut inventory.devices[0]).id = model::arb::device_id("GPU-a-0");
     ledger.apply(Event::Node(moved));
     assert!(!node(&ledger, "a").devices[0].sells() && !node(&ledger, "b").devices[0].sells());
     ledger.apply(Event::Node(facts("b", 1)));
@@ -107,7 +109,8 @@ fn a_device_listed_by_two_nodes_is_sold_by_neither() {
 fn pods_of_replaced_systems_point_by_number() {
     let mut facts = facts("a", 2);
     let Some(Ok(inventory)) = &mut facts.inventory else { unreachable!() };
-    (inventory.devices[0].minor, inventory.devices[1].minor) = (1, 0);
+    Arc::make_mut(&mut inventory.devices[0]).minor = 1;
+    Arc::make_mut(&mut inventory.devices[1]).minor = 0;
     let mut ledger = Ledger::new();
     let part = Part::Share { cores: Cores(50), memory: MemoryAsk::Percent(Cores(50)) };
     for (name, points_at) in [("p", DeviceRef::Minor(0)), ("q", DeviceRef::Index(0))] {
@@ -193,7 +196,7 @@ fn health_closes_a_card_for_new_work_only() {
     ledger.apply(Event::Pod(simple("p", "a", 0, 30, 300)));
     let mut sick = facts("a", 1);
     let Some(Ok(inventory)) = &mut sick.inventory else { unreachable!() };
-    inventory.devices[0].health = Health::Sick;
+    Arc::make_mut(&mut inventory.devices[0]).health = Health::Sick;
     ledger.apply(Event::Node(sick));
     let device = &node(&ledger, "a").devices[0];
     assert!(!device.sells());

@@ -1,5 +1,6 @@
 //! What the ledger counts, keeps and gives back.
 
+#[cfg(test)]
 mod build;
 mod counting;
 mod quotas;

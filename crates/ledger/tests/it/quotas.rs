@@ -1,5 +1,7 @@
 //! How much of which cards a namespace may hold.
 
+use std::sync::Arc;
+
 use ledger::{Event, Ledger, Quota};
 use model::{CardModel, Cores, Mebibytes, Moment, Portion, Role};
 
@@ -11,7 +13,7 @@ fn world(quota: Quota) -> Ledger {
         let mut facts = facts(name, cards);
         let Some(Ok(inventory)) = &mut facts.inventory else { unreachable!() };
         for device in &mut inventory.devices {
-            device.model = CardModel::new(model);
+            Arc::make_mut(device).model = CardModel::new(model);
         }
         facts
     };
@@ -116,16 +118,16 @@ fn a_broken_quota_says_what_is_wrong() {
 
 #[test]
 fn fuzz_quota() {
+    const SEEDS: [&str; 2] = [
+        r#"{"a":{"quota":{"M40":8},"pool":["x"]}}"#,
+        r#"{"version":1,"namespaces":{"a":{"models":{"*":{"cards":1,"cores":2,"memoryMiB":3}},"others":"refused"}}}"#,
+    ];
     let seconds = std::env::var("NANOGPU_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let target = bolero::check!().with_type::<(u16, Vec<u8>)>();
     let target = match seconds {
         Some(seconds) => target.with_test_time(std::time::Duration::from_secs(seconds)),
         None => target.with_iterations(5000),
     };
-    const SEEDS: [&str; 2] = [
-        r#"{"a":{"quota":{"M40":8},"pool":["x"]}}"#,
-        r#"{"version":1,"namespaces":{"a":{"models":{"*":{"cards":1,"cores":2,"memoryMiB":3}},"others":"refused"}}}"#,
-    ];
     target.for_each(|(at, noise)| {
         let noise = String::from_utf8_lossy(noise);
         for seed in SEEDS {

@@ -1,12 +1,14 @@
 //! From a decision to a bound pod.
 
+use std::sync::Arc;
+
 use ledger::{Event, Ledger};
 use model::{Claim, Claimed, DeviceRef, Health, Moment, Part, Portion, Role};
 
 use crate::build::{facts, frees, ledger, node, pod, simple, uid};
 
 fn refused(ledger: &mut Ledger, holder: model::Holder) -> String {
-    ledger.reserve(holder, Moment(1000)).unwrap_err().to_string()
+    ledger.reserve(holder, Moment(1000)).expect_err("a refusal").to_string()
 }
 
 #[test]
@@ -108,7 +110,7 @@ fn a_new_decision_replaces_the_old() {
 fn what_is_closed_gone_or_sick_is_not_reserved() {
     let mut sick = facts("sick", 1);
     let Some(Ok(inventory)) = &mut sick.inventory else { unreachable!() };
-    inventory.devices[0].health = Health::Cordoned;
+    Arc::make_mut(&mut inventory.devices[0]).health = Health::Cordoned;
     let mut ledger = ledger(vec![facts("a", 1), sick]);
     ledger.apply(Event::Node(facts("silent", 1)));
     let table = [

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -114,7 +115,7 @@ pub fn encode_inventory(inventory: &Inventory) -> String {
         }
         let _ = write!(pairs, "{}-{}", link.a, link.b);
     }
-    let devices = inventory.devices.iter().map(to_wire).collect();
+    let devices = inventory.devices.iter().map(|device| to_wire(device)).collect();
     // Strings, numbers and maps with string keys: this cannot fail.
     serde_json::to_string(&Wire { v: VERSION, devices, links }).unwrap_or_default()
 }
@@ -133,14 +134,15 @@ pub fn decode_inventory(text: &str) -> Result<Inventory, InventoryError> {
     if wire.devices.len() > MOST_DEVICES {
         return Err(InventoryError::TooMany(wire.devices.len()));
     }
-    let mut devices: Vec<Device> = wire.devices.into_iter().map(from_wire).collect();
+    let mut devices: Vec<Arc<Device>> =
+        wire.devices.into_iter().map(|wire| Arc::new(from_wire(wire))).collect();
     devices.sort_by_key(|device| device.index);
     check_devices(&devices)?;
     let links = read_links(&wire.links, &devices)?;
     Ok(Inventory { devices, links })
 }
 
-fn check_devices(devices: &[Device]) -> Result<(), InventoryError> {
+fn check_devices(devices: &[Arc<Device>]) -> Result<(), InventoryError> {
     let mut ids = BTreeSet::new();
     let mut indexes = BTreeSet::new();
     for device in devices {
@@ -163,7 +165,7 @@ fn check_devices(devices: &[Device]) -> Result<(), InventoryError> {
 
 fn read_links(
     wire: &BTreeMap<String, String>,
-    devices: &[Device],
+    devices: &[Arc<Device>],
 ) -> Result<Vec<Link>, InventoryError> {
     let bad = |text: &str| InventoryError::Link(Quoted::new(text));
     let known = |index: u32| devices.iter().any(|device| device.index == index);

@@ -7,7 +7,7 @@ use model::arb::{card, container_name, device_id, node_name};
 use model::{
     Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState, Health, Hold,
     Host, Mebibytes, MemoryAsk, MilliCpu, Node, Overrides, Part, Placement, PodId, PodUid, Request,
-    Role, Selector, Snapshot, Usage,
+    Role, Selector, Snapshot,
 };
 use placement::{Ask, NodeRefusal, Policy};
 
@@ -46,13 +46,13 @@ pub(crate) trait Cards: Sized {
     /// A card of this model and size, all free.
     fn model(self, model: &str, memory: u64) -> Self {
         self.add(|state| {
-            state.device.model = CardModel::new(model);
-            state.device.memory = Mebibytes(memory);
+            device(state).model = CardModel::new(model);
+            device(state).memory = Mebibytes(memory);
         })
     }
 
     fn sick(self) -> Self {
-        self.add(|state| state.device.health = Health::Sick)
+        self.add(|state| device(state).health = Health::Sick)
     }
 }
 
@@ -61,11 +61,16 @@ impl Cards for Node {
         let index = u32::try_from(self.devices.len()).unwrap();
         let id = device_id(&format!("GPU-{}-{index}", self.name));
         let device = Device { id, memory: Mebibytes(10_000), ..card(index) };
-        let mut state = DeviceState { device, used: Usage::default(), contested: false };
+        let mut state = DeviceState::idle(Arc::new(device));
         alter(&mut state);
         self.devices.push(state);
         self
     }
+}
+
+/// The card itself, to be altered.
+pub(crate) fn device(state: &mut DeviceState) -> &mut Device {
+    Arc::make_mut(&mut state.device)
 }
 
 pub(crate) fn take(state: &mut DeviceState, cores: u32, memory: u64) {

@@ -4,7 +4,7 @@ use model::PolicyName::{Binpack, Random, Spread};
 use model::{Health, Mebibytes, Mig, Part, Role};
 use placement::{Policy, Refusal};
 
-use crate::build::{Cards, apps, ask, choose, node, percent, request, share, take};
+use crate::build::{Cards, apps, ask, choose, device, node, percent, request, share, take};
 
 #[test]
 fn nano_gpu_s_choices() {
@@ -34,7 +34,7 @@ fn gpushare_s_choice_is_the_tightest_card() {
     let free = [12207, 8138, 4069, 16276];
     let node = free.iter().fold(node("a"), |node, &memory| {
         node.add(|state| {
-            state.device.memory = Mebibytes(16276);
+            device(state).memory = Mebibytes(16276);
             take(state, 0, 16276 - memory);
         })
     });
@@ -135,12 +135,12 @@ fn sick_cordoned_contested_and_sliced_cards_take_nothing_new() {
     let wanted = apps(&[(1, percent(1))]);
     for (alter, reason) in [
         (
-            (|state| state.device.health = Health::Sick) as fn(&mut model::DeviceState),
+            (|state| device(state).health = Health::Sick) as fn(&mut model::DeviceState),
             "no card in service",
         ),
-        (|state| state.device.health = Health::Cordoned, "no card in service"),
+        (|state| device(state).health = Health::Cordoned, "no card in service"),
         (|state| state.contested = true, "no card in service"),
-        (|state| state.device.mig = Mig::Parent, "no card that would do"),
+        (|state| device(state).mig = Mig::Parent, "no card that would do"),
     ] {
         let node = node("a").add(alter);
         assert_eq!(choose(&node, &wanted, Policy::default()).unwrap_err().to_string(), reason);

@@ -8,10 +8,10 @@ use model::{
 };
 use placement::{Ask, Policy, decide, fit};
 
-use crate::build::{Cards, apps, ask, node, percent, share, snapshot, take};
+use crate::build::{Cards, apps, ask, device, node, percent, share, snapshot, take};
 
 fn sentence(node: &Node, request: &Request) -> (&'static str, String, bool) {
-    let refusal = fit(node, &ask(request, Policy::default())).unwrap_err();
+    let refusal = fit(node, &ask(request, Policy::default())).expect_err("a refusal");
     (refusal.reason.code(), refusal.to_string(), refusal.reason.is_permanent())
 }
 
@@ -22,6 +22,7 @@ fn selects(models: &[&str], mut request: Request) -> Request {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one row a refusal")]
 fn every_refusal_is_one_stable_sentence() {
     let small = apps(&[(1, percent(10))]);
     let with = |alter: fn(&mut Node)| {
@@ -186,7 +187,7 @@ fn the_pod_gets_one_line() {
     let mut nodes: Vec<Node> = (0..7)
         .map(|i| {
             node(&format!("a100-{i}")).model("NVIDIA A100", 40_000).add(|state| {
-                state.device.model = model::CardModel::new("NVIDIA A100");
+                device(state).model = model::CardModel::new("NVIDIA A100");
                 take(state, 10, 6800 + i);
             })
         })

@@ -1,5 +1,6 @@
 //! What placement decides, as tables and sentences.
 
+#[cfg(test)]
 mod build;
 mod choosing;
 mod explaining;

@@ -11,10 +11,7 @@ fn limit_and_request_must_be_equal() {
     let resource = "nano-gpu/gpu-percent";
     for (limit, request) in [("20", "30"), ("20", "0"), ("20", "garbage"), ("0", "20")] {
         assert_eq!(
-            pod()
-                .app_with("main", &[(resource, limit)], &[(resource, request)])
-                .app("b", &[NANO])
-                .refusal(),
+            pod().app_with("main", &[(resource, limit)], &[(resource, request)]).refusal(),
             format!(
                 "container main: {resource} has limit {limit:?} but request {request:?}; \
                  they must be equal"

@@ -3,12 +3,11 @@
 use dialect::Dialect;
 
 use crate::common::pod;
-use crate::examples::SHARES;
+use crate::examples::share_of;
 
 /// The refusal of `value` for `resource` in an otherwise good request.
 fn refusal(dialect: Dialect, resource: &str, value: &str) -> String {
-    let (_, share) = SHARES.into_iter().find(|(d, _)| *d == dialect).unwrap();
-    let mut limits: Vec<(&str, &str)> = share.to_vec();
+    let mut limits: Vec<(&str, &str)> = share_of(dialect).to_vec();
     limits.retain(|(name, _)| *name != resource);
     limits.push((resource, value));
     pod().app("main", &limits).refusal()

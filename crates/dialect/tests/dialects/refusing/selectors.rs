@@ -136,10 +136,24 @@ fn to_want_and_exclude_the_same_is_refused() {
         assert_eq!(
             draft(annotations).refusal(),
             format!(
-                "the pod's annotations ask for {what} and exclude it too; no card can satisfy both"
+                "the pod's annotations ask for {what:?} and exclude it too; no card can satisfy both"
             )
         );
     }
+}
+
+#[test]
+fn a_long_wish_cannot_flood_the_sentence() {
+    let wish = format!("A\n{}", "x".repeat(100_000));
+    let annotations = [("nano-gpu/use-gputype", &*wish), ("nano-gpu/nouse-gputype", &*wish)];
+    let shown = "x".repeat(62);
+    assert_eq!(
+        draft(&annotations).refusal(),
+        format!(
+            "the pod's annotations ask for \"A\\n{shown}…\" and exclude it too; \
+             no card can satisfy both"
+        )
+    );
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What Kubernetes does not accept is left out and said; our own placement never is.
 
-use dialect::{Settings, WriteError, Written};
+use dialect::{Dialect, Settings, WriteError, Written};
 use model::Role::App;
 
 use crate::common::{Draft, cards, map, place, place_asked, pod, share, write};
-use crate::examples::{PAIRS, SHARES};
+use crate::examples::{PAIRS, SHARES, share_of};
 use crate::kubernetes::accepts;
 
 const PERCENT: &str = "nano-gpu/gpu-percent";
@@ -92,8 +92,8 @@ fn keys_beyond_64_kib_are_dropped_together_and_the_placement_stays() {
         "nano-gpu/assume is left out: the pod's annotations would be too long"
     );
     // Dialects without such keys have room.
-    let (_, tencent) = SHARES[4];
-    assert_eq!(try_write(&crowd(pod().app("main", tencent))).unwrap().omitted, []);
+    let draft = crowd(pod().app("main", share_of(Dialect::Tencent)));
+    assert_eq!(try_write(&draft).unwrap().omitted, []);
 }
 
 #[test]
