@@ -24,7 +24,9 @@ pub mod pod;
 pub mod quantity;
 pub mod request;
 pub mod snapshot;
+pub mod statistics;
 pub mod units;
+pub mod workload;
 
 pub use allowance::{Allowance, Amount, Cap, ModelPattern, Rule, Unlisted};
 pub use device::{CardModel, Device, DeviceRef, Health, Hop, Inventory, Kind, Link, Mig};
@@ -39,4 +41,6 @@ pub use request::{
     ContainerRequest, MemoryAsk, Overrides, Part, PolicyName, Request, Role, Selector,
 };
 pub use snapshot::Snapshot;
+pub use statistics::{Shape, Statistics};
 pub use units::{Bytes, Cores, Mebibytes, MilliCpu, Moment, UnixNanos};
+pub use workload::{PartKind, PodKind, Workload};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::device::Device;
+use crate::device::{CardModel, Device};
 use crate::ids::{ContainerName, PodId};
 use crate::node::Host;
 use crate::placement::{Portion, Share};
@@ -126,11 +126,15 @@ impl Selector {
     /// Whether `device` will do.
     pub fn admits(&self, device: &Device) -> bool {
         let is = |id: &String| id.eq_ignore_ascii_case(device.id.as_str());
-        let named = |token: &String| device.model.contains(token);
-        self.models.iter().all(|any| any.iter().any(named))
-            && !self.not_models.iter().any(named)
+        self.admits_model(&device.model)
             && self.ids.iter().all(|any| any.iter().any(is))
             && !self.not_ids.iter().any(is)
+    }
+
+    /// Whether cards of `model` will do, as far as the model goes.
+    pub fn admits_model(&self, model: &CardModel) -> bool {
+        let named = |token: &String| model.contains(token);
+        self.models.iter().all(|any| any.iter().any(named)) && !self.not_models.iter().any(named)
     }
 
     /// Whether every card will do.
@@ -169,6 +173,10 @@ pub struct Overrides {
 /// The policies there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyName {
+    /// Keep CPU, memory and rare cards from being stranded. The default.
+    Stranding,
+    /// Let the fewest kinds of pods lose a place (fragmentation gradient descent).
+    Fgd,
     /// Fill what is already in use.
     Binpack,
     /// Use what is idle.
@@ -179,11 +187,14 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// Every policy.
-    pub const ALL: [Self; 3] = [Self::Binpack, Self::Spread, Self::Random];
+    pub const ALL: [Self; 5] =
+        [Self::Stranding, Self::Fgd, Self::Binpack, Self::Spread, Self::Random];
 
     /// The name people write.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Stranding => "stranding",
+            Self::Fgd => "fgd",
             Self::Binpack => "binpack",
             Self::Spread => "spread",
             Self::Random => "random",

@@ -6,19 +6,33 @@ use std::sync::Arc;
 use crate::allowance::Allowance;
 use crate::ids::NodeName;
 use crate::node::Node;
+use crate::statistics::Statistics;
 
 /// The cluster at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
     nodes: Vec<Arc<Node>>,
     allowances: Arc<BTreeMap<String, Allowance>>,
+    statistics: Arc<Statistics>,
 }
 
 impl Snapshot {
     /// A picture of `nodes` and of what each namespace may still take.
     pub fn new(mut nodes: Vec<Arc<Node>>, allowances: Arc<BTreeMap<String, Allowance>>) -> Self {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        Self { nodes, allowances }
+        Self { nodes, allowances, statistics: Arc::default() }
+    }
+
+    /// The same picture, with what was learned of the pods that come.
+    #[must_use]
+    pub fn with_statistics(mut self, statistics: Arc<Statistics>) -> Self {
+        self.statistics = statistics;
+        self
+    }
+
+    /// What was learned of the pods that come.
+    pub fn statistics(&self) -> &Arc<Statistics> {
+        &self.statistics
     }
 
     /// All nodes, by name.

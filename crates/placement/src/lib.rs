@@ -12,19 +12,25 @@
 //! random policy is decided by the pod's UID.
 #![forbid(unsafe_code)]
 
+mod board;
 mod choose;
 mod explain;
 mod fit;
+mod learn;
 mod policy;
 mod rank;
 mod refusal;
 mod search;
 
-use model::{Allowance, Request, Snapshot};
+use std::sync::Arc;
 
+use model::{Allowance, Request, Snapshot, Statistics};
+
+pub use board::Board;
 pub use choose::choose;
 pub use explain::Explanation;
 pub use fit::fit;
+pub use learn::learn;
 pub use policy::Policy;
 pub use rank::{Ranking, decide, rank};
 pub use refusal::{Best, NodeRefusal, Refusal};
@@ -38,12 +44,19 @@ pub struct Ask<'a> {
     pub allowance: &'a Allowance,
     /// How to rank nodes and pick cards.
     pub policy: Policy,
+    /// What was learned of the pods that come.
+    pub statistics: &'a Arc<Statistics>,
 }
 
 impl<'a> Ask<'a> {
     /// The question `request` puts to `snapshot`; the pod's own choice of policy outranks `policy`.
     pub fn new(snapshot: &'a Snapshot, request: &'a Request, policy: Policy) -> Self {
         let allowance = snapshot.allowance(&request.pod.namespace);
-        Self { request, allowance, policy: policy.overridden(request.overrides) }
+        Self {
+            request,
+            allowance,
+            policy: policy.overridden(request.overrides),
+            statistics: snapshot.statistics(),
+        }
     }
 }

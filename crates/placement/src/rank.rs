@@ -5,10 +5,10 @@ use std::sync::Arc;
 use model::{Node, Placement, Snapshot};
 
 use crate::Ask;
+use crate::board::Board;
 use crate::choose::choose;
 use crate::explain::Explanation;
 use crate::fit::fit;
-use crate::policy::node_key;
 
 /// The nodes of a snapshot in order, and the refusals of the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub struct Ranking {
 pub fn rank(snapshot: &Snapshot, ask: &Ask) -> Ranking {
     let mut fitting = Vec::new();
     let mut refused = Vec::new();
-    for node in snapshot.nodes() {
+    for (node, key) in snapshot.nodes().iter().zip(Board::new(snapshot).keys(ask)) {
         match fit(node, ask) {
-            Ok(()) => fitting.push((node_key(ask.policy.node, node, ask.request), node)),
+            Ok(()) => fitting.push((key, node)),
             Err(refusal) => refused.push((node.name.clone(), refusal)),
         }
     }

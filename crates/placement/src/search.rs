@@ -8,10 +8,12 @@
 //! the worst case, so the number of steps is bounded: beyond it the search gives up and says so.
 
 use model::peak::Peaks;
+use std::collections::BTreeMap;
+
 use model::{ContainerRequest, DeviceState, Hold, Node, Role, peak};
 
 use crate::Ask;
-use crate::policy::{Free, Key, device_key};
+use crate::policy::{CardOrder, Free, Key};
 
 /// Enough for every pod people write (64 cards, a handful of containers), and a few
 /// milliseconds at worst.
@@ -21,8 +23,10 @@ const MOST_STEPS: u32 = 10_000;
 pub(crate) struct Search<'a> {
     ask: &'a Ask<'a>,
     containers: &'a [ContainerRequest],
-    /// The cards this pod may have, by index.
+    order_of_cards: CardOrder<'a>,
+    /// The cards this pod may have, by index, with their places on the node.
     cards: Vec<&'a DeviceState>,
+    places: Vec<usize>,
     /// For each container, the cards it has so far.
     chosen: Vec<Vec<usize>>,
     /// Containers in the order in which they are placed.
@@ -40,10 +44,14 @@ impl<'a> Search<'a> {
         let order = 0..containers.len();
         let (inits, stay): (Vec<usize>, Vec<usize>) =
             order.partition(|&c| containers[c].role == Role::Init);
+        let accepted = node.devices.iter().enumerate().filter(|(_, state)| accepts(state));
+        let (places, cards) = accepted.unzip();
         Self {
             ask,
             containers,
-            cards: node.devices.iter().filter(accepts).collect(),
+            order_of_cards: CardOrder::new(node, ask),
+            cards,
+            places,
             chosen: vec![Vec::new(); containers.len()],
             order: stay.into_iter().chain(inits).collect(),
             steps: MOST_STEPS,
@@ -105,7 +113,7 @@ impl<'a> Search<'a> {
         let bound = if self.ask.request.one_card { self.pod_s_card() } else { None };
         let mut fitting: Vec<(bool, Key, usize)> = (0..self.cards.len())
             .filter(|&card| bound.is_none_or(|bound| bound == card) && self.fits(container, card))
-            .map(|card| (self.is_new_for_init(container, card), self.key(card), card))
+            .map(|card| (self.is_new_for_init(container, card), self.key(container, card), card))
             .collect();
         fitting.sort_unstable();
         fitting.into_iter().map(|(_, _, card)| card).collect()
@@ -121,7 +129,7 @@ impl<'a> Search<'a> {
     }
 
     /// Where a card stands by the device policy, with this pod's lasting containers counted.
-    fn key(&self, card: usize) -> Key {
+    fn key(&self, container: usize, card: usize) -> Key {
         let own = self.held(card, |other| self.containers[other].role != Role::Init);
         let own = own.unwrap_or_default();
         let state = self.cards[card];
@@ -130,7 +138,7 @@ impl<'a> Search<'a> {
             cores: state.free_cores().saturating_sub(own.cores),
             memory: state.free_memory().saturating_sub(own.memory),
         };
-        device_key(self.ask.policy.device, &free, self.ask.request)
+        self.order_of_cards.key(&free, self.containers[container].part)
     }
 
     fn fits(&self, container: usize, card: usize) -> bool {
@@ -179,12 +187,21 @@ impl<'a> Search<'a> {
         if self.ask.allowance.is_unlimited() {
             return true;
         }
-        let held = (0..self.cards.len()).filter_map(|card| {
-            let holders = (0..self.chosen.len()).filter(|&c| self.chosen[c].contains(&card));
-            let phases = holders.map(|c| (self.containers[c].role, self.hold(c, card)));
-            let phases: Vec<(Role, Hold)> = phases.collect();
-            (!phases.is_empty()).then(|| (&self.cards[card].device.model, peak(phases)))
-        });
+        let held = self.peaks();
+        let held = held.iter().map(|(&card, &hold)| (&self.cards[card].device.model, hold));
         self.ask.allowance.admits(&held.collect::<Vec<_>>())
+    }
+
+    /// What the pod holds of each of its cards at its peak.
+    fn peaks(&self) -> BTreeMap<usize, Hold> {
+        peak(self.chosen.iter().enumerate().map(|(container, cards)| {
+            let holds = cards.iter().map(|&card| (card, self.hold(container, card)));
+            (self.containers[container].role, holds.collect::<BTreeMap<_, _>>())
+        }))
+    }
+
+    /// The same, by place on the node.
+    pub(crate) fn holds(&self) -> Vec<(usize, Hold)> {
+        self.peaks().into_iter().map(|(card, hold)| (self.places[card], hold)).collect()
     }
 }

@@ -2,18 +2,28 @@
 
 use model::Request;
 
-use super::{Free, Key, Totals, asks_memory_only};
+use super::{Free, asks_memory_only};
+use crate::board::{SELLS, Spec, View};
 
 /// The fullest node first, then the smallest.
-pub(super) fn node_key(node: &Totals, request: &Request) -> Key {
-    let (cores, memory) = (node.cores.free_ratio(), node.memory.free_ratio());
-    let (first, second) = if asks_memory_only(request) { (memory, cores) } else { (cores, memory) };
-    [first, second, node.cards, 0]
+pub(super) fn node_key(view: &View, spec: &Spec) -> u64 {
+    let (mut cards, mut cores, mut memory) = (0u64, (0u64, 0u64), (0u64, 0u64));
+    for slot in view.slots.iter().filter(|slot| slot.is(SELLS)) {
+        cards += 1;
+        cores = (cores.0 + u64::from(slot.cores), cores.1 + u64::from(slot.all_cores));
+        memory = (memory.0 + u64::from(slot.memory), memory.1 + u64::from(slot.all_memory));
+    }
+    let (first, second) = if spec.memory_only { (memory, cores) } else { (cores, memory) };
+    ratio(first) << 38 | ratio(second) << 14 | cards
+}
+
+/// How much is free, in 24 bits.
+fn ratio((free, all): (u64, u64)) -> u64 {
+    free * ((1 << 24) - 1) / all.max(1)
 }
 
 /// The fullest card first.
-pub(super) fn device_key(free: &Free, request: &Request) -> Key {
+pub(super) fn card_key(free: &Free, request: &Request) -> [u64; 2] {
     let (cores, memory) = (u64::from(free.cores.0), free.memory.0);
-    let (first, second) = if asks_memory_only(request) { (memory, cores) } else { (cores, memory) };
-    [first, second, free.state.device.index.into(), 0]
+    if asks_memory_only(request) { [memory, cores] } else { [cores, memory] }
 }

@@ -1,10 +1,15 @@
 //! How nodes are ranked and cards are picked. One file a policy, each two pure keys.
 
 mod binpack;
+mod fgd;
 mod random;
 mod spread;
+mod stranding;
 
-use model::{Cores, DeviceState, Mebibytes, Node, Overrides, PolicyName, Request};
+use model::{Cores, DeviceState, Hold, Mebibytes, Node, Overrides, Part, PolicyName, Request};
+
+use crate::Ask;
+use crate::board::{Board, HOT, Numbers, OnePart, Spec, View};
 
 /// How nodes are ranked, and how cards are picked on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +22,7 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { node: PolicyName::Binpack, device: PolicyName::Binpack }
+        Self::both(PolicyName::Stranding)
     }
 }
 
@@ -34,26 +39,59 @@ impl Policy {
     }
 }
 
-/// What a policy sorts by: the lowest comes first. Ties go to the node's name or the card's
-/// index, so that they always go the same way.
-pub(crate) type Key = [u64; 4];
+/// What a pod would take of a node that it fits.
+#[derive(Clone, Copy)]
+pub(crate) enum Taken<'a> {
+    /// CPU and memory of the host only.
+    Host,
+    /// The same part of each of so many cards, still to be picked.
+    One { cards: u32, part: OnePart },
+    /// These parts of these cards, by place.
+    Several(&'a [(usize, Hold)]),
+}
 
-/// Where `node` stands for `request`.
-pub(crate) fn node_key(policy: PolicyName, node: &Node, request: &Request) -> Key {
-    match policy {
-        PolicyName::Binpack => binpack::node_key(&Totals::of(node), request),
-        PolicyName::Spread => spread::node_key(&Totals::of(node), request),
-        PolicyName::Random => random::key(request, node.name.as_str()),
+/// Set in the keys of nodes that could only serve from hot cards: behind all others.
+const STRAINED: u64 = 1 << 62;
+
+/// Where a node stands: the lowest first, ties to the first node.
+pub(crate) fn node_key(
+    view: &View,
+    spec: &Spec,
+    numbers: &Numbers,
+    taken: Taken,
+    node: &Node,
+    ask: &Ask,
+) -> u64 {
+    let key = match spec.policy {
+        PolicyName::Stranding => stranding::node_key(view, spec, numbers, taken),
+        PolicyName::Fgd => fgd::node_key(view, spec, numbers, taken),
+        PolicyName::Binpack => binpack::node_key(view, spec),
+        PolicyName::Spread => spread::node_key(view, spec),
+        PolicyName::Random => random::hash(ask.request, node.name.as_str()) >> 2,
+    };
+    if view.row.hot && is_strained(view, spec, taken) { key | STRAINED } else { key }
+}
+
+fn is_strained(view: &View, spec: &Spec, taken: Taken) -> bool {
+    match taken {
+        Taken::Host => false,
+        Taken::One { cards, part } => {
+            let cool = view.slots.iter().filter(|slot| !slot.is(HOT) && spec.fits(slot, part));
+            cool.take(cards as usize).count() < cards as usize
+        }
+        Taken::Several(holds) => holds.iter().any(|(place, _)| view.slots[*place].is(HOT)),
     }
 }
 
-/// Where a card stands for `request`, with `free` of it left.
-pub(crate) fn device_key(policy: PolicyName, free: &Free, request: &Request) -> Key {
-    match policy {
-        PolicyName::Binpack => binpack::device_key(free, request),
-        PolicyName::Spread => spread::device_key(free, request),
-        PolicyName::Random => random::key(request, free.state.device.id.as_str()),
-    }
+/// What cards of one node are sorted by: the lowest first. The last number is the card's index,
+/// so that ties always go the same way.
+pub(crate) type Key = [u64; 4];
+
+/// Sorts the cards of one node for one pod.
+pub(crate) struct CardOrder<'a> {
+    ask: &'a Ask<'a>,
+    /// Only what looks at the whole node needs it packed.
+    board: Option<Board>,
 }
 
 /// A card and what is left of it, this pod's own containers counted.
@@ -63,53 +101,32 @@ pub(crate) struct Free<'a> {
     pub(crate) memory: Mebibytes,
 }
 
-/// What the cards of a node that sell anything come to.
-struct Totals {
-    cards: u64,
-    idle: u64,
-    cores: Amounts,
-    memory: Amounts,
-}
+impl<'a> CardOrder<'a> {
+    pub(crate) fn new(node: &Node, ask: &'a Ask<'a>) -> Self {
+        let board = (ask.policy.device == PolicyName::Fgd)
+            .then(|| Board::of(vec![node.clone().into()], ask.statistics.clone()));
+        Self { ask, board }
+    }
 
-struct Amounts {
-    total: u64,
-    free: u64,
-}
-
-impl Totals {
-    fn of(node: &Node) -> Self {
-        let mut totals = Self {
-            cards: 0,
-            idle: 0,
-            cores: Amounts { total: 0, free: 0 },
-            memory: Amounts { total: 0, free: 0 },
+    /// Where a card stands for a container that asks for `part` of it.
+    pub(crate) fn key(&self, free: &Free, part: Part) -> Key {
+        let request = self.ask.request;
+        let hot = u64::from(free.state.load.hot);
+        let index = u64::from(free.state.device.index);
+        let [first, second] = match self.ask.policy.device {
+            PolicyName::Stranding => stranding::card_key(free, part, &self.ask.statistics),
+            PolicyName::Fgd => fgd::card_key(free, part, self.board.as_ref()),
+            PolicyName::Binpack => binpack::card_key(free, request),
+            PolicyName::Spread => spread::card_key(free, request),
+            PolicyName::Random => [random::hash(request, free.state.device.id.as_str()), 0],
         };
-        for state in node.devices.iter().filter(|state| state.sells()) {
-            totals.cards += 1;
-            totals.idle += u64::from(state.is_idle());
-            totals.cores.add(state.device.cores.0.into(), state.free_cores().0.into());
-            totals.memory.add(state.device.memory.0, state.free_memory().0);
-        }
-        totals
-    }
-}
-
-impl Amounts {
-    fn add(&mut self, total: u64, free: u64) {
-        self.total = self.total.saturating_add(total);
-        self.free = self.free.saturating_add(free);
-    }
-
-    /// How much is free, in billionths of all.
-    fn free_ratio(&self) -> u64 {
-        let scaled = u128::from(self.free) * 1_000_000_000 / u128::from(self.total.max(1));
-        u64::try_from(scaled).unwrap_or(u64::MAX)
+        [hot, first, second, index]
     }
 }
 
 /// Whether the pod asks for memory only: then memory leads, else compute does.
-fn asks_memory_only(request: &Request) -> bool {
-    let no_cores = |part| matches!(part, model::Part::Share { cores: Cores::ZERO, .. });
+pub(crate) fn asks_memory_only(request: &Request) -> bool {
+    let no_cores = |part| matches!(part, Part::Share { cores: Cores::ZERO, .. });
     request.containers.iter().all(|container| no_cores(container.part))
 }
 

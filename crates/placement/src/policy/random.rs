@@ -2,10 +2,8 @@
 
 use model::Request;
 
-use super::Key;
-
 /// A number that depends on the pod's UID and `name` and on nothing else.
-pub(super) fn key(request: &Request, name: &str) -> Key {
+pub(super) fn hash(request: &Request, name: &str) -> u64 {
     // FNV-1a, then a finaliser: names that differ in the last letter only must not stay
     // neighbours. Written out because the standard hasher may change between releases, and
     // a decision must not.
@@ -14,5 +12,5 @@ pub(super) fn key(request: &Request, name: &str) -> Key {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    [hash ^ (hash >> 33), 0, 0, 0]
+    hash ^ (hash >> 33)
 }

@@ -7,7 +7,7 @@ use model::arb::{card, container_name, device_id, node_name};
 use model::{
     Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState, Health, Hold,
     Host, Mebibytes, MemoryAsk, MilliCpu, Node, Overrides, Part, Placement, PodId, PodUid, Request,
-    Role, Selector, Snapshot,
+    Role, Selector, Snapshot, Statistics,
 };
 use placement::{Ask, NodeRefusal, Policy};
 
@@ -115,7 +115,10 @@ pub(crate) fn request(containers: &[(Role, u32, Part)]) -> Request {
 }
 
 pub(crate) fn ask(request: &Request, policy: Policy) -> Ask<'_> {
-    Ask { request, allowance: Allowance::unlimited(), policy }
+    static NOTHING_LEARNED: std::sync::LazyLock<Arc<Statistics>> =
+        std::sync::LazyLock::new(Arc::default);
+    let allowance = Allowance::unlimited();
+    Ask { request, allowance, policy, statistics: &NOTHING_LEARNED }
 }
 
 /// The indexes of the cards each container got.

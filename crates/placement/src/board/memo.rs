@@ -1,0 +1,123 @@
+//! What was ranked before: the keys of every question, and which nodes changed since.
+
+use std::collections::BTreeMap;
+
+use super::spec::Spec;
+
+/// The key of a node that does not fit.
+pub(crate) const REFUSED: u64 = u64::MAX;
+
+/// How many questions are remembered. Clusters see a few hundred kinds of pods.
+const MOST_MEMOS: usize = 1024;
+
+/// Nodes share a block's lowest key, so that the best of thousands is found in a few steps.
+const BLOCK: usize = 64;
+
+/// All questions asked so far.
+#[derive(Debug, Default)]
+pub(crate) struct Memos {
+    by_hash: BTreeMap<u64, Memo>,
+    /// Places that changed, in order. Memos remember how much of it they have seen.
+    log: Vec<u32>,
+    /// How much of the log was dropped already.
+    dropped: usize,
+}
+
+/// The keys for one question.
+#[derive(Debug)]
+pub(crate) struct Memo {
+    hash: u64,
+    spec: Spec,
+    keys: Vec<u64>,
+    lowest: Vec<u64>,
+    /// How much of the log these keys have seen; nothing if they are not computed at all.
+    seen: Option<usize>,
+}
+
+impl Memos {
+    /// Forgets all keys: what they were computed from has changed.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Notes that the node at `place` changed.
+    pub(crate) fn note(&mut self, place: usize) {
+        self.log.push(u32::try_from(place).unwrap_or(u32::MAX));
+    }
+
+    /// The keys for `spec`, as they were the last time.
+    pub(crate) fn take(&mut self, spec: &Spec, nodes: usize) -> Memo {
+        // A log longer than all nodes saves nothing: drop it, and with it what is older.
+        if self.log.len() > 4 * nodes.max(BLOCK) {
+            self.dropped += self.log.len();
+            self.log.clear();
+        }
+        let hash = hash(spec);
+        let known = self.by_hash.remove(&hash).filter(|memo| memo.spec == *spec);
+        known.unwrap_or_else(|| Memo {
+            hash,
+            spec: spec.clone(),
+            keys: vec![REFUSED; nodes],
+            lowest: vec![REFUSED; nodes.div_ceil(BLOCK)],
+            seen: None,
+        })
+    }
+
+    /// The places whose keys `memo` must compute now.
+    pub(crate) fn changed(&self, memo: &Memo) -> Vec<usize> {
+        match memo.seen.and_then(|seen| self.log.get(seen.checked_sub(self.dropped)?..)) {
+            Some(changes) => changes.iter().map(|&place| place as usize).collect(),
+            None => (0..memo.keys.len()).collect(),
+        }
+    }
+
+    /// Keeps `memo` for the next time.
+    pub(crate) fn put(&mut self, mut memo: Memo) {
+        if self.by_hash.len() >= MOST_MEMOS {
+            self.by_hash.pop_first();
+        }
+        memo.seen = Some(self.dropped + self.log.len());
+        self.by_hash.insert(memo.hash, memo);
+    }
+}
+
+impl Memo {
+    pub(crate) fn set(&mut self, place: usize, key: u64) {
+        let block = place / BLOCK;
+        let before = std::mem::replace(&mut self.keys[place], key);
+        if key <= self.lowest[block] {
+            self.lowest[block] = key;
+        } else if before == self.lowest[block] {
+            let end = self.keys.len().min((block + 1) * BLOCK);
+            let keys = &self.keys[block * BLOCK..end];
+            self.lowest[block] = keys.iter().copied().min().unwrap_or(REFUSED);
+        }
+    }
+
+    /// The first node with the lowest key.
+    pub(crate) fn best(&self) -> Option<usize> {
+        let lowest = self.lowest.iter().copied().min().filter(|key| *key != REFUSED)?;
+        let block = self.lowest.iter().position(|key| *key == lowest)?;
+        let from = block * BLOCK;
+        self.keys[from..].iter().position(|key| *key == lowest).map(|place| from + place)
+    }
+}
+
+/// FNV-1a over the numbers of a question; equal hashes are told apart by the question itself.
+fn hash(spec: &Spec) -> u64 {
+    use std::hash::{Hash, Hasher};
+    struct Fnv(u64);
+    impl Hasher for Fnv {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+        fn write(&mut self, bytes: &[u8]) {
+            for byte in bytes {
+                self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+            }
+        }
+    }
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    spec.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,242 @@
+//! The nodes of a snapshot packed for ranking, and what was ranked before.
+//!
+//! A board gives the same answers as asking every node in full, only faster: a question that
+//! was asked before is answered from the keys of the last time, after those nodes that have
+//! changed since are weighed again. `tests/laws.rs` holds it to that.
+
+mod memo;
+mod numbers;
+mod row;
+mod spec;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{CardModel, Node, Shape, Snapshot, Statistics};
+
+use memo::Memos;
+pub(crate) use memo::REFUSED;
+pub(crate) use numbers::{Numbers, Typical};
+use row::Row;
+pub(crate) use row::{HOT, IDLE, SELLS, Slot, View};
+pub(crate) use spec::{Asks, OnePart, Spec, bit, percent};
+
+use crate::Ask;
+use crate::fit::solve;
+use crate::policy::{Taken, node_key};
+
+/// Nodes in order, packed. The first of two equal nodes wins.
+#[derive(Debug)]
+pub struct Board {
+    nodes: Vec<Arc<Node>>,
+    rows: Vec<Row>,
+    slots: Vec<Slot>,
+    models: Vec<CardModel>,
+    shapes: BTreeMap<Shape, u32>,
+    resources: Vec<String>,
+    statistics: Arc<Statistics>,
+    numbers: Numbers,
+    memos: Memos,
+}
+
+impl Board {
+    /// Packs `snapshot`.
+    pub fn new(snapshot: &Snapshot) -> Self {
+        Self::of(snapshot.nodes().to_vec(), snapshot.statistics().clone())
+    }
+
+    /// Packs `nodes` in this order.
+    pub fn of(nodes: Vec<Arc<Node>>, statistics: Arc<Statistics>) -> Self {
+        let mut board = Self {
+            nodes: Vec::with_capacity(nodes.len()),
+            rows: Vec::with_capacity(nodes.len()),
+            slots: Vec::new(),
+            models: Vec::new(),
+            shapes: BTreeMap::new(),
+            resources: Vec::new(),
+            statistics,
+            numbers: Numbers::default(),
+            memos: Memos::default(),
+        };
+        for node in nodes {
+            board.push(node);
+        }
+        board.learn(board.statistics.clone());
+        board
+    }
+
+    /// The nodes, in their order.
+    pub fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
+    }
+
+    /// Uses what was learned since.
+    pub fn learn(&mut self, statistics: Arc<Statistics>) {
+        let mut prices = vec![0; self.shapes.len()];
+        for (shape, &number) in &self.shapes {
+            let price = statistics.prices.get(shape).copied().unwrap_or(0);
+            prices[number as usize] = i64::try_from(price).unwrap_or(i64::MAX);
+        }
+        let admitted = |kind: &model::PodKind| {
+            let admits = |model: &CardModel| {
+                kind.models.iter().all(|any| any.iter().any(|token| model.contains(token)))
+                    && !kind.not_models.iter().any(|token| model.contains(token))
+            };
+            let admitted = self.models.iter().enumerate().filter(|(_, model)| admits(model));
+            admitted.fold(0, |mask, (number, _)| mask | bit(number))
+        };
+        self.numbers = Numbers::new(&statistics, prices, admitted);
+        self.statistics = statistics;
+        for slot in &mut self.slots {
+            slot.weigh(&self.numbers);
+        }
+        for row in &mut self.rows {
+            let range = row.start as usize..(row.start + row.len) as usize;
+            row.weigh(&self.slots[range], &self.numbers);
+        }
+        self.memos.forget();
+    }
+
+    /// Changes the node at `place`.
+    pub fn change(&mut self, place: usize, change: impl FnOnce(&mut Node)) {
+        change(Arc::make_mut(&mut self.nodes[place]));
+        self.repack(place);
+    }
+
+    /// Puts another state of the same node at `place`.
+    pub fn replace(&mut self, place: usize, node: Arc<Node>) {
+        self.nodes[place] = node;
+        self.repack(place);
+    }
+
+    /// The best node for `ask`, if any fits.
+    pub fn best(&mut self, ask: &Ask) -> Option<usize> {
+        let spec = self.spec(ask);
+        if !spec.is_everything() {
+            let keys = (0..self.rows.len()).map(|place| self.key(place, &spec, ask));
+            let best = keys.enumerate().min_by_key(|(_, key)| *key);
+            return best.filter(|(_, key)| *key != REFUSED).map(|(place, _)| place);
+        }
+        let mut memo = self.memos.take(&spec, self.rows.len());
+        for place in self.memos.changed(&memo) {
+            memo.set(place, self.key(place, &spec, ask));
+        }
+        let best = memo.best();
+        self.memos.put(memo);
+        best
+    }
+
+    /// Where every node stands for `ask`: the lowest first, [`REFUSED`] if it does not fit.
+    pub(crate) fn keys(&self, ask: &Ask) -> Vec<u64> {
+        let spec = self.spec(ask);
+        (0..self.rows.len()).map(|place| self.key(place, &spec, ask)).collect()
+    }
+
+    /// The one node of a board of one, with what was learned.
+    pub(crate) fn only(&self) -> Option<(View<'_>, &Numbers)> {
+        (self.rows.len() == 1).then(|| (self.view(0), &self.numbers))
+    }
+
+    fn spec(&self, ask: &Ask) -> Spec {
+        let resource = |name: &str| {
+            let known = self.resources.iter().position(|known| known == name);
+            known.and_then(|place| u16::try_from(place).ok()).unwrap_or(u16::MAX)
+        };
+        let mut spec = Spec::of(ask, &self.models, resource);
+        if self.models.len() > 63 && !matches!(spec.asks, Asks::Host) {
+            spec.asks = Asks::Several;
+        }
+        spec
+    }
+
+    fn key(&self, place: usize, spec: &Spec, ask: &Ask) -> u64 {
+        let view = self.view(place);
+        if !spec.host_fits(view.row) {
+            return REFUSED;
+        }
+        let node = &self.nodes[place];
+        match spec.asks {
+            Asks::Host => node_key(&view, spec, &self.numbers, Taken::Host, node, ask),
+            Asks::One { cards, part } => {
+                if !view.row.open || !spec.enough(&view, cards, part) {
+                    return REFUSED;
+                }
+                node_key(&view, spec, &self.numbers, Taken::One { cards, part }, node, ask)
+            }
+            Asks::Several => match solve(node, ask) {
+                Ok(search) => {
+                    let holds = search.holds();
+                    node_key(&view, spec, &self.numbers, Taken::Several(&holds), node, ask)
+                }
+                Err(_) => REFUSED,
+            },
+        }
+    }
+
+    fn view(&self, place: usize) -> View<'_> {
+        let row = &self.rows[place];
+        let slots = &self.slots[row.start as usize..(row.start + row.len) as usize];
+        View { row, slots }
+    }
+
+    fn push(&mut self, node: Arc<Node>) {
+        let start = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        let row = self.row(&node, start);
+        for state in &node.devices {
+            let model = self.model(&state.device.model);
+            self.slots.push(Slot::of(state, model, &self.numbers));
+        }
+        self.rows.push(row);
+        self.nodes.push(node);
+    }
+
+    fn repack(&mut self, place: usize) {
+        let node = self.nodes[place].clone();
+        let (start, len) = (self.rows[place].start, self.rows[place].len as usize);
+        if node.devices.len() != len {
+            // Cards came or went: rare, so everything is packed anew.
+            *self = Self::of(std::mem::take(&mut self.nodes), self.statistics.clone());
+            return;
+        }
+        let mut row = self.row(&node, start);
+        for (i, state) in node.devices.iter().enumerate() {
+            let model = self.model(&state.device.model);
+            self.slots[start as usize + i] = Slot::of(state, model, &self.numbers);
+        }
+        let slots = &self.slots[start as usize..start as usize + len];
+        row.weigh(slots, &self.numbers);
+        if row.shape as usize >= self.numbers.prices.len() {
+            self.rows[place] = row;
+            self.learn(self.statistics.clone());
+            return;
+        }
+        self.rows[place] = row;
+        self.memos.note(place);
+    }
+
+    fn row(&mut self, node: &Node, start: u32) -> Row {
+        let shapes = u32::try_from(self.shapes.len()).unwrap_or(u32::MAX);
+        let shape = *self.shapes.entry(Shape::of(node)).or_insert(shapes);
+        let resources = &mut self.resources;
+        let mut number = |name: &String| {
+            let known = resources.iter().position(|known| known == name);
+            let place = known.unwrap_or_else(|| {
+                resources.push(name.clone());
+                resources.len() - 1
+            });
+            u16::try_from(place).unwrap_or(u16::MAX)
+        };
+        let left = node.tickets.iter().map(|(name, tickets)| (number(name), tickets.free()));
+        let tickets = left.collect();
+        Row::of(node, start, shape, tickets)
+    }
+
+    fn model(&mut self, model: &CardModel) -> u8 {
+        let known = self.models.iter().position(|known| known == model);
+        let place = known.unwrap_or_else(|| {
+            self.models.push(model.clone());
+            self.models.len() - 1
+        });
+        u8::try_from(place.min(63)).unwrap_or(63)
+    }
+}

@@ -1,0 +1,79 @@
+//! The statistics in the form ranking uses: reciprocals in place of divisions, tables by number.
+
+use model::{PartKind, Statistics};
+
+/// What was learned, ready for use with one board's numbering of shapes and models.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Numbers {
+    /// Millionths of a card for each thousandth of a CPU and each MiB, shifted; 0 if unknown.
+    per_cpu: u64,
+    per_memory: u64,
+    /// Thousandths: compute that a part of a card's memory stands for.
+    compute_per_memory: u64,
+    pub(crate) value: Vec<i64>,
+    /// Price by shape, in thousandths.
+    pub(crate) prices: Vec<i64>,
+    pub(crate) typical: Vec<Typical>,
+}
+
+/// A kind of pod that comes often.
+#[derive(Debug, Clone)]
+pub(crate) struct Typical {
+    pub(crate) cpu: u64,
+    /// Thousandths of each card, and how many.
+    pub(crate) milli: u32,
+    pub(crate) cards: u32,
+    pub(crate) models: u64,
+    /// In millionths of all pods.
+    pub(crate) weight: u64,
+}
+
+const SHIFT: u32 = 20;
+const CARD: u64 = 1_000_000;
+
+impl Numbers {
+    pub(crate) fn new(
+        statistics: &Statistics,
+        prices: Vec<i64>,
+        models: impl Fn(&model::PodKind) -> u64,
+    ) -> Self {
+        let reciprocal =
+            |per_card: Option<u64>| per_card.map_or(0, |n| (CARD << SHIFT) / n.max(16));
+        let typical = statistics.typical.iter().map(|(kind, weight)| {
+            let part = kind.cards.first().copied().unwrap_or((0, PartKind::Whole));
+            Typical {
+                cpu: kind.host.0,
+                milli: u32::try_from(part.1.milli()).unwrap_or(1000),
+                cards: part.0,
+                models: models(kind),
+                weight: *weight,
+            }
+        });
+        Self {
+            per_cpu: reciprocal(statistics.cpu_per_card),
+            per_memory: reciprocal(statistics.memory_per_card),
+            compute_per_memory: CARD / statistics.card_memory_per_core.max(1),
+            value: statistics.value.iter().map(|&value| i64::from(value)).collect(),
+            prices,
+            typical: typical.collect(),
+        }
+    }
+
+    /// Of `room` on the cards, what neither `cpu` nor `memory` of the host can serve.
+    pub(crate) fn stranded(&self, room: i64, cpu: u64, memory: u64) -> i64 {
+        let served = |amount: u64, per: u64| {
+            if per == 0 {
+                return i64::MAX;
+            }
+            i64::try_from(u128::from(amount) * u128::from(per) >> SHIFT).unwrap_or(i64::MAX)
+        };
+        let by_host = served(cpu, self.per_cpu).min(served(memory >> 20, self.per_memory));
+        room.saturating_sub(by_host).max(0)
+    }
+
+    /// So much of a card's memory, as the compute it usually comes with.
+    pub(crate) fn memory_as_compute(&self, memory: u32, all: u32) -> u32 {
+        let part = u64::from(memory) * CARD / u64::from(all.max(1));
+        u32::try_from(part * self.compute_per_memory / 1000).unwrap_or(u32::MAX)
+    }
+}

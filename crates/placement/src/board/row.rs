@@ -1,0 +1,120 @@
+//! A node packed into a few numbers, so that thousands can be ranked in microseconds.
+
+use model::{Agent, DeviceState, Node};
+
+use super::numbers::Numbers;
+
+/// The device may take something new.
+pub(crate) const SELLS: u8 = 1;
+/// Nobody holds any of it.
+pub(crate) const IDLE: u8 = 2;
+/// It is busier than what was sold of it explains.
+pub(crate) const HOT: u8 = 4;
+
+/// One device. Compute in percent, memory in MiB, effective room in millionths of a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) cores: u16,
+    pub(crate) all_cores: u16,
+    pub(crate) model: u8,
+    pub(crate) flags: u8,
+    pub(crate) memory: u32,
+    pub(crate) all_memory: u32,
+    /// What its free memory is worth in compute, by how the workload asks for both.
+    pub(crate) memory_effective: u32,
+    /// What is really left: the smaller of compute and that.
+    pub(crate) effective: u32,
+}
+
+/// One node, but for its devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) cpu: u64,
+    pub(crate) memory: u64,
+    pub(crate) all_cpu: u64,
+    /// Where its devices are.
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+    pub(crate) shape: u32,
+    /// Whether it takes pods that ask for a card.
+    pub(crate) open: bool,
+    /// Kubelet tickets left, by the board's number of the resource.
+    pub(crate) tickets: Vec<(u16, u64)>,
+    /// Whether any of its devices is hot.
+    pub(crate) hot: bool,
+    /// Effective room over all its devices, in millionths of a card.
+    pub(crate) room: i64,
+    /// How much of it the host's CPU or memory will strand.
+    pub(crate) stranded: i64,
+}
+
+/// A row with its devices.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) row: &'a Row,
+    pub(crate) slots: &'a [Slot],
+}
+
+impl Slot {
+    pub(crate) fn of(state: &DeviceState, model: u8, numbers: &Numbers) -> Self {
+        let small = |memory: u64| u32::try_from(memory).unwrap_or(u32::MAX);
+        let mut slot = Self {
+            cores: u16::try_from(state.free_cores().0).unwrap_or(u16::MAX),
+            all_cores: u16::try_from(state.device.cores.0).unwrap_or(u16::MAX),
+            model,
+            flags: 0,
+            memory: small(state.free_memory().0),
+            all_memory: small(state.device.memory.0).max(1),
+            memory_effective: 0,
+            effective: 0,
+        };
+        if state.sells() && !state.used.hold.whole {
+            slot.flags |= SELLS;
+        }
+        if state.is_idle() {
+            slot.flags |= IDLE;
+        }
+        if state.load.hot {
+            slot.flags |= HOT;
+        }
+        slot.weigh(numbers);
+        slot
+    }
+
+    /// Computes the effective room anew.
+    pub(crate) fn weigh(&mut self, numbers: &Numbers) {
+        self.memory_effective = numbers.memory_as_compute(self.memory, self.all_memory);
+        let compute = u32::from(self.cores).saturating_mul(10_000);
+        let sells = self.flags & SELLS != 0;
+        self.effective = if sells { compute.min(self.memory_effective) } else { 0 };
+    }
+
+    pub(crate) const fn is(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+impl Row {
+    /// A row whose devices start at `start`; its sums are still to be computed.
+    pub(crate) fn of(node: &Node, start: u32, shape: u32, tickets: Vec<(u16, u64)>) -> Self {
+        Self {
+            cpu: node.free.cpu.0,
+            memory: node.free.memory.0,
+            all_cpu: node.allocatable.cpu.0.max(1),
+            start,
+            len: u32::try_from(node.devices.len()).unwrap_or(0),
+            shape,
+            open: node.agent == Agent::Fresh && node.problem.is_none(),
+            tickets,
+            hot: node.devices.iter().any(|state| state.load.hot),
+            room: 0,
+            stranded: 0,
+        }
+    }
+
+    /// Computes the sums over its devices anew.
+    pub(crate) fn weigh(&mut self, slots: &[Slot], numbers: &Numbers) {
+        self.room = slots.iter().map(|slot| i64::from(slot.effective)).sum();
+        self.stranded = numbers.stranded(self.room, self.cpu, self.memory);
+    }
+}
