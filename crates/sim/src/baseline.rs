@@ -1,5 +1,6 @@
 //! Policies of the literature, for comparison. None is offered to a cluster.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{Node, Part, PolicyName, Request};
@@ -44,8 +45,14 @@ impl Baseline {
         })
     }
 
-    /// The best node, if any fits.
-    pub fn best(self, nodes: &[Arc<Node>], ask: &Ask, rng: &mut fastrand::Rng) -> Option<usize> {
+    /// The best node, if any fits. `sizes`: which sizes of pods each node holds.
+    pub fn best(
+        self,
+        nodes: &[Arc<Node>],
+        sizes: &[BTreeSet<u64>],
+        ask: &Ask,
+        rng: &mut fastrand::Rng,
+    ) -> Option<usize> {
         let fits = |place: &usize| fits(&nodes[*place], ask);
         let fitting = (0..nodes.len()).filter(fits);
         if self == Self::AnyFit {
@@ -54,7 +61,7 @@ impl Baseline {
         }
         let mut best: Option<(u64, usize)> = None;
         for place in fitting {
-            let score = self.score(&nodes[place], ask.request);
+            let score = self.score(&nodes[place], ask.request, &sizes[place]);
             if best.is_none_or(|(highest, _)| score > highest) {
                 best = Some((score, place));
             }
@@ -68,7 +75,7 @@ impl Baseline {
         clippy::cast_sign_loss,
         reason = "ratios below one, scaled to 0..=100"
     )]
-    fn score(self, node: &Node, request: &Request) -> u64 {
+    fn score(self, node: &Node, request: &Request, sizes: &BTreeSet<u64>) -> u64 {
         let cpu_free = node.free.cpu.0 as f64 / MOST_CPU;
         let cpu_asked = request.host.cpu.0 as f64 / MOST_CPU;
         let free: u64 = node.devices.iter().map(|state| u64::from(state.free_cores().0)).sum();
@@ -78,8 +85,8 @@ impl Baseline {
             Self::AnyFit => 0.0,
             Self::DotProd => 1.0 - (cpu_free * cpu_asked + gpu_free * gpu_asked) / 2.0,
             Self::BestFit => 1.0 - ((cpu_free - cpu_asked) * 0.5 + (gpu_free - gpu_asked) * 0.5),
-            Self::GpuPacking => packing(node, request),
-            Self::GpuClustering => clustering(node, request),
+            Self::GpuPacking => return packing(node, request),
+            Self::GpuClustering => return clustering(node, request, sizes),
         };
         (score * 100.0).clamp(0.0, 100.0) as u64
     }
@@ -88,6 +95,7 @@ impl Baseline {
 /// The largest node of the trace: 128 CPUs and 8 cards, in thousandths and percents.
 const MOST_CPU: f64 = 128_000.0;
 const MOST_CARDS: f64 = 800.0;
+const MOST_CARDS_PERCENT: u64 = 800;
 
 /// kube-scheduler's choice for a pod without a card: the node with most left, by chance among
 /// equals.
@@ -122,36 +130,49 @@ fn milli(request: &Request) -> u64 {
     request.containers.iter().map(|c| u64::from(c.cards) * part(c.part)).sum()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a handful of cards")]
-fn packing(node: &Node, request: &Request) -> f64 {
-    let cards = node.devices.len().max(1) as f64;
-    let idle = node.devices.iter().filter(|state| state.is_idle()).count() as f64;
-    let shares = request.containers.iter().find_map(|container| match container.part {
-        Part::Share { cores, .. } => Some(cores),
-        Part::Whole => None,
-    });
-    let on_used = shares.is_some_and(|cores| {
-        let used = |state: &&model::DeviceState| !state.is_idle();
-        node.devices.iter().filter(used).any(|state| state.free_cores() >= cores)
-    });
-    if on_used {
-        1.0 - idle / cards / 3.0
-    } else if idle < cards {
-        2.0 / 3.0 - idle / cards / 3.0
-    } else {
-        1.0 / 3.0 - idle / MOST_CARDS * 100.0 / 3.0
+/// Cards in use: 100 less a tenth of what is left on them; idle cards of a node in use: 50 less
+/// how many; an idle node: 33 less its cards.
+fn packing(node: &Node, request: &Request) -> u64 {
+    let Some(container) = request.containers.first() else { return 0 };
+    let idle = node.devices.iter().filter(|state| state.is_idle()).count() as u64;
+    if idle == node.devices.len() as u64 {
+        return (100 / 3_u64).saturating_sub(idle).max(idle);
     }
+    let wanted = match container.part {
+        Part::Whole => 100,
+        Part::Share { cores, .. } => cores.0,
+    };
+    let mut left: Vec<u32> = node.devices.iter().map(|state| state.free_cores().0).collect();
+    left.sort_unstable();
+    let used = left.iter().filter(|left| **left >= wanted).take(container.cards as usize);
+    let fresh = used.clone().filter(|left| **left == 100).count() as u64;
+    if fresh > 0 {
+        return (50 - fresh.min(50)).max(100 / 3);
+    }
+    let spare: u64 = used.map(|left| u64::from(*left)).sum();
+    (100_u64.saturating_sub(spare / 10)).max(50)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a handful of cards")]
-fn clustering(node: &Node, request: &Request) -> f64 {
-    let cards = node.devices.len().max(1) as f64;
-    let idle = node.devices.iter().filter(|state| state.is_idle()).count() as f64;
-    let share = request.containers.iter().any(|c| matches!(c.part, Part::Share { .. }));
-    let whole = !share && !request.containers.is_empty();
-    let same = node.devices.iter().any(|state| {
-        !state.is_idle() && ((share && !state.used.hold.whole) || (whole && state.used.hold.whole))
-    });
-    let fullness = 1.0 - idle / cards;
-    if same { 0.5 + fullness / 2.0 } else { fullness / 2.0 }
+/// Nodes with pods of the same size only, then with such pods among others, then idle ones, then
+/// the rest; within each the fuller the better.
+fn clustering(node: &Node, request: &Request, sizes: &BTreeSet<u64>) -> u64 {
+    let Some(own) = size(request) else { return 0 };
+    let left: u64 = node.devices.iter().map(|state| u64::from(state.free_cores().0)).sum();
+    let fullness = 25 * (MOST_CARDS_PERCENT.saturating_sub(left)) / MOST_CARDS_PERCENT;
+    let group = match (sizes.contains(&own), sizes.len()) {
+        (true, 1) => 75,
+        (true, _) => 50,
+        (false, 0) => 25,
+        (false, _) => 0,
+    };
+    fullness + group
+}
+
+/// The size by which pods are clustered: a share, or so many cards.
+pub fn size(request: &Request) -> Option<u64> {
+    let container = request.containers.first()?;
+    Some(match container.part {
+        Part::Whole => container.cards.into(),
+        Part::Share { .. } => 0,
+    })
 }

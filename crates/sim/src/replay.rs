@@ -1,6 +1,6 @@
 //! One run: pods come, are placed or dropped, and what is allocated is written down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -81,6 +81,7 @@ pub fn run(nodes: &[Node], pods: &[TracePod], run: Run, seed: u64) -> Outcome {
         statistics: Arc::new(learn(&workload, board.nodes().iter().map(AsRef::as_ref))),
         run,
         rng,
+        sizes: vec![BTreeSet::new(); nodes.len()],
     };
     board.learn(world.statistics.clone());
     let mut outcome = Outcome::default();
@@ -132,6 +133,8 @@ struct World {
     statistics: Arc<Statistics>,
     run: Run,
     rng: fastrand::Rng,
+    /// Which sizes of pods each node holds.
+    sizes: Vec<BTreeSet<u64>>,
 }
 
 impl World {
@@ -151,7 +154,9 @@ impl World {
                 crate::baseline::least_allocated(board.nodes(), &pod.request, &mut self.rng)
             }
             Decider::Ours(_) => board.best(&ask),
-            Decider::Baseline(baseline) => baseline.best(board.nodes(), &ask, &mut self.rng),
+            Decider::Baseline(baseline) => {
+                baseline.best(board.nodes(), &self.sizes, &ask, &mut self.rng)
+            }
         };
         let Some(place) = place else { return false };
         let placement = if pod.request.containers.is_empty() {
@@ -163,6 +168,7 @@ impl World {
             }
         };
         board.change(place, |node| take(node, &pod.request, placement.as_ref()));
+        self.sizes[place].extend(crate::baseline::size(&pod.request));
         true
     }
 }
