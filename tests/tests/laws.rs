@@ -8,13 +8,16 @@ mod oracle;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dialect::{Settings, read};
 use ledger::{Event, Ledger, Quota};
 use model::arb::node_name;
 use model::codec::decode_placement;
-use model::{Holder, Moment, NodeName, Pod, Request, Snapshot, names};
-use placement::{Ask, Policy, Refusal, choose, decide, fit, rank};
+use model::{
+    Holder, Moment, NodeName, Pod, PolicyName, Request, Snapshot, Statistics, Workload, names,
+};
+use placement::{Ask, Board, Policy, Refusal, choose, decide, fit, learn, rank};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
 use stories::worlds::{Change, Happening, happenings, nodes, quotas};
@@ -22,6 +25,17 @@ use stories::{Cluster, Outcome};
 
 /// Refusals that were met, by code.
 type Met = RefCell<BTreeMap<&'static str, u32>>;
+
+/// What the laws remember from one happening to the next.
+struct Judge<'a> {
+    met: &'a Met,
+    /// The pods seen, and what was learned from them some time ago.
+    workload: Workload,
+    learned: Arc<Statistics>,
+    seen: u32,
+    /// A board that has seen every change so far.
+    board: Option<Board>,
+}
 
 #[test]
 fn laws_hold_whatever_happens() {
@@ -45,8 +59,15 @@ fn laws_hold_whatever_happens() {
         cluster.change(silent);
         let quota = quota.map(|text| Quota::from_json(text).unwrap()).unwrap_or_default();
         cluster.ledger.apply(Event::Quota(quota.clone()));
+        let mut judge = Judge {
+            met: &met,
+            workload: Workload::default(),
+            learned: Arc::default(),
+            seen: 0,
+            board: None,
+        };
         for happening in happenings {
-            happen(&mut cluster, happening, &quota, &met)?;
+            happen(&mut cluster, happening, &quota, &mut judge)?;
             rebuild_equals_replay(&cluster, &quota)?;
         }
         Ok(())
@@ -67,12 +88,12 @@ fn happen(
     cluster: &mut Cluster,
     happening: Happening,
     quota: &Quota,
-    met: &Met,
+    judge: &mut Judge,
 ) -> Result<(), TestCaseError> {
     let uid = |which: usize| cluster.pods.keys().nth(which % cluster.pods.len().max(1)).cloned();
     let node = |which: usize| cluster.nodes.keys().nth(which % cluster.nodes.len().max(1)).cloned();
     match happening {
-        Happening::Submit(pod) => submit(cluster, &pod, met)?,
+        Happening::Submit(pod) => submit(cluster, &pod, judge)?,
         Happening::End(which) => uid(which).iter().for_each(|uid| cluster.end(uid)),
         Happening::Terminate(which) => {
             if let Some(uid) = uid(which) {
@@ -135,15 +156,17 @@ fn rebuild_equals_replay(cluster: &Cluster, quota: &Quota) -> Result<(), TestCas
     Ok(())
 }
 
-fn submit(cluster: &mut Cluster, pod: &Pod, met: &Met) -> Result<(), TestCaseError> {
+fn submit(cluster: &mut Cluster, pod: &Pod, judge: &mut Judge) -> Result<(), TestCaseError> {
     if cluster.pods.contains_key(&pod.id.uid) {
         return Ok(());
     }
     let before = cluster.ledger.snapshot();
     if let Ok(Some(asked)) = read(pod, &cluster.settings) {
         let ask = Ask::new(&before, &asked.request, cluster.policy);
-        refusals_are_right(&before, &ask, met)?;
+        refusals_are_right(&before, &ask, judge.met)?;
         same_input_same_answer(&before, &ask)?;
+        judge.workload.see(&asked.request);
+        the_board_answers_as_the_nodes_do(&before, &asked.request, judge)?;
         release_undoes_reserve(cluster, &before, &asked.request, &ask)?;
     }
     match cluster.submit(pod) {
@@ -185,6 +208,45 @@ fn refusals_are_right(snapshot: &Snapshot, ask: &Ask, met: &Met) -> Result<(), T
 fn same_input_same_answer(snapshot: &Snapshot, ask: &Ask) -> Result<(), TestCaseError> {
     prop_assert_eq!(rank(snapshot, ask), rank(snapshot, ask));
     prop_assert_eq!(decide(snapshot, ask), decide(snapshot, ask));
+    Ok(())
+}
+
+/// A board kept through all changes ranks as a fresh look at every node does, by every policy.
+fn the_board_answers_as_the_nodes_do(
+    snapshot: &Snapshot,
+    request: &Request,
+    judge: &mut Judge,
+) -> Result<(), TestCaseError> {
+    let nodes = snapshot.nodes();
+    let same = |board: &Board| {
+        let names = board.nodes().iter().map(|node| &node.name);
+        names.eq(nodes.iter().map(|node| &node.name))
+    };
+    let mut board = judge
+        .board
+        .take()
+        .filter(same)
+        .unwrap_or_else(|| Board::of(nodes.to_vec(), judge.learned.clone()));
+    for (place, node) in nodes.iter().enumerate() {
+        if !Arc::ptr_eq(&board.nodes()[place], node) {
+            board.replace(place, node.clone());
+        }
+    }
+    // Now and then something new is learned; in between the board must remember.
+    judge.seen += 1;
+    if judge.seen % 4 == 1 {
+        judge.learned = Arc::new(learn(&judge.workload, nodes.iter().map(AsRef::as_ref)));
+        board.learn(judge.learned.clone());
+    }
+    let snapshot = snapshot.clone().with_statistics(judge.learned.clone());
+    // Twice: the second answer comes from what the board remembers of the first.
+    for policy in PolicyName::ALL.into_iter().chain(PolicyName::ALL) {
+        let ask = Ask::new(&snapshot, request, Policy::both(policy));
+        let best = board.best(&ask).map(|place| &nodes[place].name);
+        let ranking = rank(&snapshot, &ask);
+        prop_assert_eq!(best, ranking.fitting.first().map(|node| &node.name), "{}", policy);
+    }
+    judge.board = Some(board);
     Ok(())
 }
 

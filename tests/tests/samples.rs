@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dialect::Settings;
 use model::arb::{card, container_name, device_id, node_name};
 use model::codec::encode_placement;
-use model::{Container, Device, Inventory, Mebibytes, Role};
+use model::{Container, Device, Inventory, Mebibytes, PolicyName, Role};
 use placement::Policy;
 use stories::samples::{cluster, sample};
 use stories::worlds::pod;
@@ -58,6 +58,7 @@ fn gpu_manager_s_half_card_and_two_cards() {
 #[test]
 fn gpushare_s_three_pods_share_one_card_and_a_large_one_waits() {
     let mut cluster = cluster();
+    cluster.policy = Policy::both(PolicyName::Binpack);
     for name in ["gpushare-1", "gpushare-2", "gpushare-3"] {
         let running = runs(cluster.submit(&sample(name)));
         let expected = [
@@ -90,7 +91,8 @@ fn gpu_admission_s_own_test_in_sequence() {
     // Name, containers, node, the cards of each.
     type Row = (&'static str, &'static [(u64, u64)], &'static str, &'static [&'static str]);
     // Three nodes of two cards with four units of memory each; pods come one after the other.
-    let mut cluster = Cluster::new(Settings::default(), Policy::default());
+    let policy = Policy::both(PolicyName::Binpack);
+    let mut cluster = Cluster::new(Settings::default(), policy);
     for node in ["testnode0", "testnode1", "testnode2"] {
         let device = |index| {
             Arc::new(Device {

@@ -12,14 +12,14 @@ mod spec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{CardModel, Node, Shape, Snapshot, Statistics};
+use model::{CardModel, Node, PolicyName, Shape, Snapshot, Statistics};
 
 use memo::Memos;
 pub(crate) use memo::REFUSED;
 pub(crate) use numbers::{Numbers, Typical};
 use row::Row;
 pub(crate) use row::{HOT, IDLE, SELLS, Slot, View};
-pub(crate) use spec::{Asks, OnePart, Spec, bit, percent};
+pub(crate) use spec::{Asks, OnePart, Spec, bit};
 
 use crate::Ask;
 use crate::fit::solve;
@@ -158,7 +158,9 @@ impl Board {
         match spec.asks {
             Asks::Host => node_key(&view, spec, &self.numbers, Taken::Host, node, ask),
             Asks::One { cards, part } => {
-                if !view.row.open || !spec.enough(&view, cards, part) {
+                // Stranding weighs every card that fits, and so sees by itself if none does.
+                let weighed = cards == 1 && spec.policy == PolicyName::Stranding;
+                if !view.row.open || !weighed && !spec.enough(&view, cards, part) {
                     return REFUSED;
                 }
                 node_key(&view, spec, &self.numbers, Taken::One { cards, part }, node, ask)

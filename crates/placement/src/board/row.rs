@@ -22,8 +22,10 @@ pub(crate) struct Slot {
     pub(crate) all_memory: u32,
     /// What its free memory is worth in compute, by how the workload asks for both.
     pub(crate) memory_effective: u32,
-    /// What is really left: the smaller of compute and that.
+    /// What is really left: the smaller of compute and that, at most a card.
     pub(crate) effective: u32,
+    /// What that is worth to shares.
+    pub(crate) value: i32,
 }
 
 /// One node, but for its devices.
@@ -67,6 +69,7 @@ impl Slot {
             all_memory: small(state.device.memory.0).max(1),
             memory_effective: 0,
             effective: 0,
+            value: 0,
         };
         if state.sells() && !state.used.hold.whole {
             slot.flags |= SELLS;
@@ -86,7 +89,9 @@ impl Slot {
         self.memory_effective = numbers.memory_as_compute(self.memory, self.all_memory);
         let compute = u32::from(self.cores).saturating_mul(10_000);
         let sells = self.flags & SELLS != 0;
-        self.effective = if sells { compute.min(self.memory_effective) } else { 0 };
+        let left = compute.min(self.memory_effective).min(1_000_000);
+        self.effective = if sells { left } else { 0 };
+        self.value = numbers.value(self.effective);
     }
 
     pub(crate) const fn is(&self, flags: u8) -> bool {
@@ -115,6 +120,7 @@ impl Row {
     /// Computes the sums over its devices anew.
     pub(crate) fn weigh(&mut self, slots: &[Slot], numbers: &Numbers) {
         self.room = slots.iter().map(|slot| i64::from(slot.effective)).sum();
-        self.stranded = numbers.stranded(self.room, self.cpu, self.memory);
+        let served = numbers.served(self.cpu, self.memory);
+        self.stranded = self.room.saturating_sub(served).max(0);
     }
 }

@@ -99,7 +99,7 @@ pub(crate) fn bit(number: usize) -> u64 {
 }
 
 /// So many percent of a device's memory, in MiB.
-pub(crate) fn percent(slot: &Slot, part: u16) -> u32 {
+fn percent(slot: &Slot, part: u16) -> u32 {
     u32::try_from(u64::from(slot.all_memory) * u64::from(part) / 100).unwrap_or(u32::MAX)
 }
 

@@ -9,7 +9,7 @@ mod stranding;
 use model::{Cores, DeviceState, Hold, Mebibytes, Node, Overrides, Part, PolicyName, Request};
 
 use crate::Ask;
-use crate::board::{Board, HOT, Numbers, OnePart, Spec, View};
+use crate::board::{Board, HOT, Numbers, OnePart, REFUSED, Spec, View};
 
 /// How nodes are ranked, and how cards are picked on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,11 @@ pub(crate) fn node_key(
         PolicyName::Spread => spread::node_key(view, spec),
         PolicyName::Random => random::hash(ask.request, node.name.as_str()) >> 2,
     };
-    if view.row.hot && is_strained(view, spec, taken) { key | STRAINED } else { key }
+    if view.row.hot && key != REFUSED && is_strained(view, spec, taken) {
+        key | STRAINED
+    } else {
+        key
+    }
 }
 
 fn is_strained(view: &View, spec: &Spec, taken: Taken) -> bool {

@@ -16,7 +16,7 @@
 use model::{Part, Statistics};
 
 use super::{Free, Taken};
-use crate::board::{Numbers, OnePart, Slot, Spec, View, percent};
+use crate::board::{Numbers, OnePart, REFUSED, Slot, Spec, View};
 
 /// Costs are compared in steps of this.
 const STEP: i64 = 20_000;
@@ -24,38 +24,39 @@ const CARD: i64 = 1_000_000;
 /// Keeps every cost positive.
 const OFFSET: i64 = 1 << 50;
 
-/// The cheapest way first.
+/// The cheapest way first; [`REFUSED`] if a pod of one card fits on none.
 pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken) -> u64 {
     let row = view.row;
-    let (cpu, memory) = (row.cpu - spec.cpu, row.memory - spec.memory);
+    let served = numbers.served(row.cpu - spec.cpu, row.memory - spec.memory);
     let price = numbers.prices[row.shape as usize];
-    let cost = |left: i64, lost_value: i64, size: i64| {
-        let stranded = numbers.stranded(row.room - left, cpu, memory) - row.stranded;
-        stranded + price * size / 1000 + 3 * lost_value / 10 + 3 * (row.room - left) / 100
+    let cost = |effect: Effect| {
+        let room = row.room - effect.room;
+        let stranded = room.saturating_sub(served).max(0) - row.stranded;
+        // The weights as shifts: 1, 0.3 and 0.03.
+        stranded + ((price * effect.size + 307 * effect.value + 31 * room) >> 10)
     };
     let cost = match taken {
         Taken::Host => {
             // A pod without a card takes as much of the node as it takes of its CPU.
             let cards = i64::from(row.len) * CARD;
             let part = i128::from(spec.cpu) * i128::from(cards) / i128::from(row.all_cpu);
-            cost(0, 0, i64::try_from(part).unwrap_or(cards))
+            let size = i64::try_from(part).unwrap_or(cards);
+            cost(Effect { size, ..Effect::default() })
         }
         Taken::One { cards: 1, part } => {
+            let mut weighing = Weighing::new(part, numbers);
             let fitting = view.slots.iter().filter(|slot| spec.fits(slot, part));
-            let costs = fitting.map(|slot| {
-                let (left, value, size) = effect(slot, part, numbers);
-                cost(left, value, size)
-            });
-            costs.min().unwrap_or(OFFSET)
+            match fitting.map(|slot| cost(weighing.effect(slot))).min() {
+                Some(cost) => cost,
+                None => return REFUSED,
+            }
         }
         Taken::One { cards, part } => {
+            let mut weighing = Weighing::new(part, numbers);
             let fitting = view.slots.iter().filter(|slot| spec.fits(slot, part));
-            let mut effects: Vec<_> = fitting.map(|slot| effect(slot, part, numbers)).collect();
-            effects.sort_by_key(|(_, value, _)| value / STEP);
-            let sum = effects.iter().take(cards as usize);
-            let (left, value, size) =
-                sum.fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
-            cost(left, value, size)
+            let mut effects: Vec<Effect> = fitting.map(|slot| weighing.effect(slot)).collect();
+            effects.sort_by_key(|effect| effect.value / STEP);
+            cost(effects.into_iter().take(cards as usize).sum())
         }
         Taken::Several(holds) => {
             let effects = holds.iter().map(|(place, hold)| {
@@ -63,35 +64,78 @@ pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken
                 let memory = u32::try_from(hold.memory.0).unwrap_or(u32::MAX);
                 let part =
                     if hold.whole { OnePart::Whole } else { OnePart::Exact { cores, memory } };
-                effect(&view.slots[*place], part, numbers)
+                Weighing::new(part, numbers).effect(&view.slots[*place])
             });
-            let (left, value, size) =
-                effects.fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
-            cost(left, value, size)
+            cost(effects.sum())
         }
     };
     ((cost + OFFSET) / STEP).unsigned_abs()
 }
 
-/// What `part` of `slot` does: room lost, value lost, size taken.
-fn effect(slot: &Slot, part: OnePart, numbers: &Numbers) -> (i64, i64, i64) {
-    let before = i64::from(slot.effective);
-    let (cores, memory) = match part {
-        OnePart::Whole => return (before, value(numbers, before), CARD),
-        OnePart::Exact { cores, memory } => (cores, memory),
-        OnePart::Percent { cores, part } => (cores, percent(slot, part)),
-    };
-    let by_memory = numbers.memory_as_compute(memory, slot.all_memory);
-    let cores_left = i64::from(slot.cores.saturating_sub(cores)) * 10_000;
-    let memory_left = i64::from(slot.memory_effective.saturating_sub(by_memory));
-    let after = cores_left.min(memory_left);
-    let size = (i64::from(cores) * 10_000).max(i64::from(by_memory)).min(CARD);
-    (before - after, value(numbers, before) - value(numbers, after), size)
+/// What taking a part of a card does.
+#[derive(Debug, Clone, Copy, Default)]
+struct Effect {
+    /// Room lost.
+    room: i64,
+    /// Value lost to shares.
+    value: i64,
+    /// Compute taken, or memory in its place if that is more.
+    size: i64,
 }
 
-fn value(numbers: &Numbers, effective: i64) -> i64 {
-    let percent = usize::try_from(effective / 10_000).unwrap_or(0).min(100);
-    numbers.value.get(percent).copied().unwrap_or(0)
+impl std::iter::Sum for Effect {
+    fn sum<I: Iterator<Item = Self>>(effects: I) -> Self {
+        effects.fold(Self::default(), |sum, one| Self {
+            room: sum.room + one.room,
+            value: sum.value + one.value,
+            size: sum.size + one.size,
+        })
+    }
+}
+
+/// Weighs one part on one card after the other.
+struct Weighing<'a> {
+    part: OnePart,
+    numbers: &'a Numbers,
+    /// What an amount of memory is on cards of this size: cards of a node are mostly equal.
+    memory: (u32, u32),
+}
+
+impl<'a> Weighing<'a> {
+    fn new(part: OnePart, numbers: &'a Numbers) -> Self {
+        let by_memory = match part {
+            OnePart::Percent { part, .. } => numbers.percent_as_compute(part),
+            OnePart::Whole | OnePart::Exact { .. } => 0,
+        };
+        Self { part, numbers, memory: (0, by_memory) }
+    }
+
+    fn effect(&mut self, slot: &Slot) -> Effect {
+        let cores = match self.part {
+            OnePart::Whole => {
+                let (room, value) = (slot.effective.into(), slot.value.into());
+                return Effect { room, value, size: CARD };
+            }
+            OnePart::Percent { cores, .. } => cores,
+            OnePart::Exact { cores, memory } => {
+                if self.memory.0 != slot.all_memory {
+                    let by_memory = self.numbers.memory_as_compute(memory, slot.all_memory);
+                    self.memory = (slot.all_memory, by_memory);
+                }
+                cores
+            }
+        };
+        let by_memory = self.memory.1;
+        let asked = u32::from(cores) * 10_000;
+        let cores_left = u32::from(slot.cores) * 10_000 - asked;
+        let memory_left = slot.memory_effective.saturating_sub(by_memory);
+        let after = cores_left.min(memory_left).min(slot.effective);
+        Effect {
+            room: (slot.effective - after).into(),
+            value: (slot.value - self.numbers.value(after)).into(),
+            size: asked.max(by_memory).min(1_000_000).into(),
+        }
+    }
 }
 
 /// The card that loses least value first, then the first.
@@ -109,5 +153,5 @@ pub(super) fn card_key(free: &Free, part: Part, statistics: &Statistics) -> [u64
     let after =
         worth(cores.saturating_sub(asked.0.into()), memory.saturating_sub(ask.of(device).0));
     let lost = worth(cores, memory).saturating_sub(after);
-    [lost * 3 / 10 / STEP.unsigned_abs(), 0]
+    [lost * 3 / 10 / STEP.unsigned_abs(), cores]
 }

@@ -169,7 +169,7 @@ fn quota_and_pool_refuse_by_namespace() {
     };
     let refused = |node: &Node, part| {
         let request = apps(&[(1, part)]);
-        let ask = Ask { request: &request, allowance: &allowance, policy: Policy::default() };
+        let ask = Ask { allowance: &allowance, ..ask(&request, Policy::default()) };
         fit(node, &ask).err().map(|refusal| refusal.to_string())
     };
     let mut node = node("a").left(100).model("NVIDIA A100", 10_000);

@@ -4,4 +4,5 @@
 mod build;
 mod choosing;
 mod explaining;
+mod policies;
 mod ranking;

@@ -45,8 +45,8 @@ fn memory_leads_where_only_memory_is_asked() {
     let nodes = vec![node("a").free(30, 9000), node("b").free(100, 4000)];
     let snapshot = snapshot(nodes);
     let wanted = apps(&[(1, share(0, 1000))]);
-    let placement = decide(&snapshot, &Ask::new(&snapshot, &wanted, Policy::default())).unwrap();
-    assert_eq!(placement.node().as_str(), "b");
+    let ask = Ask::new(&snapshot, &wanted, Policy::both(Binpack));
+    assert_eq!(decide(&snapshot, &ask).unwrap().node().as_str(), "b");
 }
 
 #[test]
