@@ -99,6 +99,7 @@ impl Ledger {
         let contested = |id| self.listings.get(id).is_some_and(|nodes| nodes.len() > 1);
         let devices = facts.devices().iter().map(|device| DeviceState {
             contested: contested(&device.id),
+            load: entry.load.get(&device.id).copied().unwrap_or_default(),
             ..DeviceState::idle(device.clone())
         });
         let (links, problem) = match &facts.inventory {

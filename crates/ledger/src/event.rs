@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Device, Holder, Host, Inventory, Moment, NodeName, PodUid};
+use model::{Device, DeviceId, Holder, Host, Inventory, Moment, NodeName, PodUid};
 
+use crate::load::Measured;
 use crate::quota::Quota;
 
 /// Something that happened outside.
@@ -20,6 +21,13 @@ pub enum Event {
         node: NodeName,
         /// When.
         at: Moment,
+    },
+    /// A node's agent measured this on its devices.
+    Load {
+        /// Which node.
+        node: NodeName,
+        /// What, device by device.
+        devices: Vec<(DeviceId, Measured)>,
     },
     /// A pod is on a node; what it holds may have changed.
     Pod(Holder),

@@ -15,19 +15,22 @@
 
 mod account;
 mod event;
+mod load;
 mod quota;
 mod reserving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Agent, DeviceId, Holder, Moment, Node, NodeName, PodUid, Snapshot};
+use model::{Agent, DeviceId, Holder, Load, Moment, Node, NodeName, PodUid, Snapshot};
 
 pub use event::{Event, NodeFacts};
+pub use load::Measured;
 pub use quota::{Quota, QuotaError};
 pub use reserving::{ReserveError, StepError};
 
 use account::Spending;
+use load::calmed;
 use reserving::Reservation;
 
 /// How long an agent may stay silent before its node takes nothing new.
@@ -52,6 +55,8 @@ pub struct Ledger {
 struct Entry {
     facts: Option<NodeFacts>,
     heard: Option<Moment>,
+    /// What was measured on its devices.
+    load: BTreeMap<DeviceId, Load>,
     /// Bound and reserved pods alike.
     holders: BTreeMap<PodUid, Arc<Holder>>,
     /// What readers see; nothing before the node is known.
@@ -84,6 +89,7 @@ impl Ledger {
                 entry.heard = entry.heard.max(Some(at));
                 self.refresh(&node);
             }
+            Event::Load { node, devices } => self.load_measured(&node, &devices),
             Event::Pod(holder) => self.pod_seen(holder),
             Event::PodGone(uid) => self.pod_gone(&uid),
             Event::Quota(quota) => self.quota = quota,
@@ -140,11 +146,23 @@ impl Ledger {
         let Some(entry) = self.nodes.get_mut(name) else { return };
         let old = entry.facts.take();
         entry.heard = None;
+        entry.load.clear();
         let old = old.iter().flat_map(NodeFacts::devices).map(|device| device.id.clone()).collect();
         self.relist(name, &old, &BTreeSet::new());
         // Its pods are remembered: a node that comes back finds them counted.
         self.refresh(name);
         self.forget_if_empty(name);
+    }
+
+    fn load_measured(&mut self, name: &NodeName, report: &[(DeviceId, Measured)]) {
+        // Of a node that is not known there is nothing to compare with: the next report counts.
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let Some(view) = &entry.view else { return };
+        let load = calmed(report, &entry.load, &view.devices);
+        if load != entry.load {
+            entry.load = load;
+            self.refresh(name);
+        }
     }
 
     /// Keeps track of who lists which device, and wakes the nodes that contest one.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ledger::{Event, Ledger};
+use ledger::{Event, Ledger, Measured};
 use model::arb::node_name;
 use model::{
     Agent, Bytes, Claim, Claimed, Cores, DeviceRef, Health, Host, Mebibytes, MemoryAsk, MilliCpu,
@@ -188,6 +188,29 @@ fn a_node_that_comes_back_finds_its_pods_counted() {
     assert!(ledger.snapshot().nodes().is_empty());
     ledger.apply(Event::Node(facts("a", 1)));
     assert_eq!(frees(&ledger, "a"), [(0, 0)]);
+}
+
+#[test]
+fn load_beyond_what_was_sold_makes_a_card_hot_and_does_not_flap() {
+    let mut ledger = ledger(vec![facts("a", 1)]);
+    ledger.apply(Event::Pod(simple("p", "a", 0, 50, 300)));
+    let mut measure = |busy, strangers| {
+        let measured = Measured { busy: Cores(busy), strangers: Mebibytes(strangers) };
+        let devices = vec![(model::arb::device_id("GPU-a-0"), measured)];
+        ledger.apply(Event::Load { node: node_name("a"), devices });
+        let state = node(&ledger, "a").devices[0].clone();
+        (state.load.hot, state.free_memory().0)
+    };
+    // What its own pod was sold explains 50.
+    assert_eq!(measure(79, 0), (false, 700));
+    assert_eq!(measure(80, 0), (true, 700));
+    assert_eq!(measure(70, 0), (true, 700));
+    assert_eq!(measure(65, 0), (false, 700));
+    // Strangers' memory is taken off in blocks, and given back calmly.
+    assert_eq!(measure(0, 100), (false, 444));
+    assert_eq!(measure(0, 300), (false, 188));
+    assert_eq!(measure(0, 250), (false, 188));
+    assert_eq!(measure(0, 0), (false, 700));
 }
 
 #[test]
