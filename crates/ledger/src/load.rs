@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn strangers_grow_at_once_and_shrink_by_blocks() {
-        let steps = [(1, 0, 256), (300, 256, 512), (250, 512, 512), (257, 512, 512), (1, 768, 512)];
+        let steps = [(1, 0, 256), (300, 256, 512), (250, 512, 512), (257, 512, 512), (1, 768, 256)];
         for (now, was, expected) in steps {
             assert_eq!(
                 strangers(Mebibytes(now), Mebibytes(was)),

@@ -87,7 +87,7 @@ impl Sums {
         let mut fitting = 0;
         for (percent, worth) in value.iter_mut().enumerate() {
             fitting += self.sizes.get(&(percent as u64)).copied().unwrap_or(0);
-            let chance = if all == 0 { 0 } else { u128::from(CARD) * fitting / all };
+            let chance = (u128::from(CARD) * fitting).checked_div(all).unwrap_or(0);
             *worth = u32::try_from(percent as u128 * chance / 100).unwrap_or(u32::MAX);
         }
         value[100] = u32::try_from(CARD).unwrap_or(u32::MAX);
@@ -100,7 +100,7 @@ fn in_milli(memory: Mebibytes, shapes: &BTreeMap<Shape, u64>) -> u128 {
     let cards = || shapes.iter().flat_map(|(shape, n)| shape.cards.iter().map(move |c| (c, *n)));
     let count: u128 = cards().map(|(_, n)| u128::from(n)).sum();
     let all: u128 = cards().map(|((_, memory, _), n)| u128::from(memory.0) * u128::from(n)).sum();
-    if all == 0 { 1000 } else { u128::from(memory.0) * 1000 * count / all }
+    (u128::from(memory.0) * 1000 * count).checked_div(all).unwrap_or(1000)
 }
 
 /// For each shape: how much demand could go there, for each card of all shapes that demand could
@@ -130,7 +130,9 @@ fn prices(workload: &Workload, shapes: &BTreeMap<Shape, u64>) -> BTreeMap<Shape,
             *price = price.saturating_add(u64::try_from(each).unwrap_or(u64::MAX));
         }
     }
-    prices.values_mut().for_each(|price| *price /= 1000);
+    for price in prices.values_mut() {
+        *price /= 1000;
+    }
     prices
 }
 
@@ -161,6 +163,8 @@ fn typical(workload: &Workload) -> Vec<(PodKind, u64)> {
         covered += count;
         kept.push((kind.clone(), count));
     }
-    kept.iter_mut().for_each(|(_, count)| *count = *count * CARD / covered.max(1));
+    for (_, weight) in &mut kept {
+        *weight = *weight * CARD / covered.max(1);
+    }
     kept
 }

@@ -71,7 +71,7 @@ impl Numbers {
 
     /// What `effective` room on a card is worth.
     pub(crate) fn value(&self, effective: u32) -> i32 {
-        self.value[(effective / 10_000 & 127) as usize]
+        self.value[((effective / 10_000) & 127) as usize]
     }
 
     /// The room on cards that `cpu` and `memory` of the host can serve.
@@ -80,7 +80,7 @@ impl Numbers {
             if per == 0 {
                 return i64::MAX;
             }
-            i64::try_from(u128::from(amount) * u128::from(per) >> SHIFT).unwrap_or(i64::MAX)
+            i64::try_from((u128::from(amount) * u128::from(per)) >> SHIFT).unwrap_or(i64::MAX)
         };
         served(cpu, self.per_cpu).min(served(memory >> 20, self.per_memory))
     }

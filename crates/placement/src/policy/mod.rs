@@ -118,7 +118,7 @@ impl<'a> CardOrder<'a> {
         let hot = u64::from(free.state.load.hot);
         let index = u64::from(free.state.device.index);
         let [first, second] = match self.ask.policy.device {
-            PolicyName::Stranding => stranding::card_key(free, part, &self.ask.statistics),
+            PolicyName::Stranding => stranding::card_key(free, part, self.ask.statistics),
             PolicyName::Fgd => fgd::card_key(free, part, self.board.as_ref()),
             PolicyName::Binpack => binpack::card_key(free, request),
             PolicyName::Spread => spread::card_key(free, request),

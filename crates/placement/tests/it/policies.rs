@@ -28,7 +28,8 @@ fn learned(nodes: Vec<Node>, pods: &[(&Request, u32)]) -> Snapshot {
 }
 
 fn goes_to(snapshot: &Snapshot, request: &Request, policy: PolicyName) -> String {
-    let placement = decide(snapshot, &Ask::new(snapshot, request, Policy::both(policy))).unwrap();
+    let ask = Ask::new(snapshot, request, Policy::both(policy));
+    let placement = decide(snapshot, &ask).expect("a place");
     placement.grants("c0")[0].device.to_string()
 }
 
