@@ -4,9 +4,9 @@
 //!
 //! ```text
 //!   what the host's CPU or memory can no longer serve     S(after) - S(before)
-//! + how wanted this kind of node is by others             price * what is taken
-//! + what the rest of the card is worth less to shares     0.3 * (V(before) - V(after))
-//! + a little for every node that stays open               0.03 * room(after)
+//! + how wanted this kind of node is by others             1.25 * price * what is taken
+//! + what the rest of the card is worth less to shares     0.6 * (V(before) - V(after))
+//! + a little for every node that stays open               0.02 * room(after)
 //! ```
 //!
 //! S(node) = max(0, room - CPU left / CPU per card, room - memory left / memory per card), where
@@ -18,6 +18,11 @@ use model::{Part, Statistics};
 use super::{Free, Taken};
 use crate::board::{Numbers, OnePart, REFUSED, Slot, Spec, View};
 
+/// The weights, in 1024ths. Chosen on a few of the public workloads and confirmed on others and
+/// on fresh seeds; docs/placement.md has what was tried.
+const PRICE: i64 = 1280;
+const VALUE: i64 = 614;
+const OPEN: i64 = 20;
 /// Costs are compared in steps of this.
 const STEP: i64 = 20_000;
 const CARD: i64 = 1_000_000;
@@ -32,8 +37,8 @@ pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken
     let cost = |effect: Effect| {
         let room = row.room - effect.room;
         let stranded = room.saturating_sub(served).max(0) - row.stranded;
-        // The weights as shifts: 1, 0.3 and 0.03.
-        stranded + ((price * effect.size + 307 * effect.value + 31 * room) >> 10)
+        let weighted = PRICE * price * effect.size / 1024 + VALUE * effect.value + OPEN * room;
+        stranded + (weighted >> 10)
     };
     let cost = match taken {
         Taken::Host => {
@@ -153,5 +158,5 @@ pub(super) fn card_key(free: &Free, part: Part, statistics: &Statistics) -> [u64
     let after =
         worth(cores.saturating_sub(asked.0.into()), memory.saturating_sub(ask.of(device).0));
     let lost = worth(cores, memory).saturating_sub(after);
-    [lost * 3 / 10 / STEP.unsigned_abs(), cores]
+    [lost * VALUE.unsigned_abs() / 1024 / STEP.unsigned_abs(), cores]
 }
