@@ -6,7 +6,7 @@
 //!   what the host's CPU or memory can no longer serve     S(after) - S(before)
 //! + how wanted this kind of node is by others             1.25 * price * what is taken
 //! + what the rest of the card is worth less to shares     0.6 * (V(before) - V(after))
-//! + a little for every node that stays open               0.02 * room(after)
+//! + a little for every node that stays open               0.025 * room(after)
 //! ```
 //!
 //! S(node) = max(0, room - CPU left / CPU per card, room - memory left / memory per card), where
@@ -22,7 +22,7 @@ use crate::board::{Numbers, OnePart, REFUSED, Slot, Spec, View};
 /// on fresh seeds; docs/placement.md has what was tried.
 const PRICE: i64 = 1280;
 const VALUE: i64 = 614;
-const OPEN: i64 = 20;
+const OPEN: i64 = 26;
 /// Costs are compared in steps of this.
 const STEP: i64 = 20_000;
 const CARD: i64 = 1_000_000;
