@@ -15,5 +15,5 @@ pub(super) fn node_key(node: &Totals, request: &Request) -> Key {
 pub(super) fn device_key(free: &Free, request: &Request) -> Key {
     let (cores, memory) = (u64::from(free.cores.0), free.memory.0);
     let (first, second) = if asks_memory_only(request) { (memory, cores) } else { (cores, memory) };
-    [first, second, free.state.device.index.into(), 0]
+    [first, second, 0, 0]
 }

@@ -1,10 +1,13 @@
 //! How nodes are ranked and cards are picked. One file a policy, each two pure keys.
 
 mod binpack;
+mod gpu_manager;
 mod random;
 mod spread;
 
-use model::{Cores, DeviceState, Mebibytes, Node, Overrides, PolicyName, Request};
+use model::{
+    Cores, DeviceState, Mebibytes, Node, Overrides, Places, PolicyName, Request, Topology,
+};
 
 /// How nodes are ranked, and how cards are picked on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,14 +37,18 @@ impl Policy {
     }
 }
 
-/// What a policy sorts by: the lowest comes first. Ties go to the node's name or the card's
-/// index, so that they always go the same way.
+/// What a policy sorts by: the lowest comes first. Ties go to the node's name, or to the card that
+/// the idle ones miss least and then to its index, so that they always go the same way. A key of
+/// cards has no index in it, or there would be no ties.
 pub(crate) type Key = [u64; 4];
 
 /// Where `node` stands for `request`.
 pub(crate) fn node_key(policy: PolicyName, node: &Node, request: &Request) -> Key {
     match policy {
-        PolicyName::Binpack => binpack::node_key(&Totals::of(node), request),
+        // gpu-manager leaves nodes to others; filling them up suits its rules for cards.
+        PolicyName::Binpack | PolicyName::GpuManager => {
+            binpack::node_key(&Totals::of(node), request)
+        }
         PolicyName::Spread => spread::node_key(&Totals::of(node), request),
         PolicyName::Random => random::key(request, node.name.as_str()),
     }
@@ -53,6 +60,20 @@ pub(crate) fn device_key(policy: PolicyName, free: &Free, request: &Request) -> 
         PolicyName::Binpack => binpack::device_key(free, request),
         PolicyName::Spread => spread::device_key(free, request),
         PolicyName::Random => random::key(request, free.state.device.id.as_str()),
+        PolicyName::GpuManager => gpu_manager::device_key(free),
+    }
+}
+
+/// The `wanted` whole cards of `free` that the policy takes, if it has a rule for whole cards.
+pub(crate) fn whole_cards(
+    policy: PolicyName,
+    topology: &Topology,
+    free: Places,
+    wanted: u32,
+) -> Option<Places> {
+    match policy {
+        PolicyName::GpuManager => gpu_manager::whole_cards(topology, free, wanted),
+        _ => None,
     }
 }
 

@@ -4,4 +4,8 @@
 mod build;
 mod choosing;
 mod explaining;
+mod gpu_manager;
+mod machines;
+mod preempting;
 mod ranking;
+mod topology;
