@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dialect::Dialect;
-use model::arb::{container_name, devices, node_name};
-use model::{Container, Device, Hop, Inventory, Link, NodeName, Phase, Pod, PodId, PodUid, Role};
+use model::arb::{card, container_name, devices, node_name};
+use model::{
+    Affinity, Agent, Bytes, Container, ContainerRequest, Cores, Device, DeviceState, Hold, Hop,
+    Host, Inventory, Link, MemoryAsk, MilliCpu, Near, Node, NodeName, Overrides, Part, Phase, Pod,
+    PodId, PodUid, Request, Role, Selector, Topology,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -20,20 +24,25 @@ pub fn nodes() -> impl Strategy<Value = Vec<(NodeName, Inventory)>> {
         Just(["GPU-a", "GPU-b", "GPU-a"]),
     ];
     prefix.prop_flat_map(|[a, b, c]| {
-        (devices(a, 4), devices(b, 2), devices(c, 3)).prop_map(|(a, b, c)| {
+        (inventories(a, 4), inventories(b, 2), inventories(c, 3)).prop_map(|(a, b, c)| {
             let names = ["node-a", "node-b", "node-c"].map(node_name);
-            names.into_iter().zip([a, b, c].map(inventory)).collect()
+            names.into_iter().zip([a, b, c]).collect()
         })
     })
 }
 
-fn inventory(devices: Vec<Arc<Device>>) -> Inventory {
-    let links = if devices.len() > 1 {
-        vec![Link { a: 0, b: 1, hop: Hop::OneSwitch, nvlinks: 0 }]
-    } else {
-        Vec::new()
-    };
-    Inventory { devices, links }
+/// Up to five devices, wired in any way; of some pairs nothing is known.
+fn inventories(prefix: &'static str, most: usize) -> impl Strategy<Value = Inventory> {
+    let nvlinks = prop_oneof![2 => Just(0u8), 1 => 1u8..3];
+    let way = option::weighted(0.9, (select(Hop::ALL.to_vec()), nvlinks));
+    (devices(prefix, most), vec(way, 10)).prop_map(|(devices, ways)| {
+        let pairs = (0..devices.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
+        let links = pairs.zip(ways).filter_map(|((a, b), way)| {
+            let (hop, nvlinks) = way?;
+            Some(Link { a: devices[a].index, b: devices[b].index, hop, nvlinks })
+        });
+        Inventory { links: links.collect(), devices }
+    })
 }
 
 /// A pod of any dialect, usually one that can run.
@@ -63,6 +72,74 @@ pub fn pods() -> impl Strategy<Value = Pod> {
             pod(&format!("pod-{number}"), containers, annotations)
         },
     )
+}
+
+/// One node of equal cards with other pods on some, and a request for several of them. Cards
+/// that are near to one another are few, so that containers get in each other's way.
+pub fn near_misses() -> impl Strategy<Value = (Node, Request)> {
+    let wired = inventories("GPU-a", 5).prop_map(|mut inventory| {
+        for device in &mut inventory.devices {
+            let Device { id, index, numa, .. } = Device::clone(device);
+            *device = Arc::new(Device { id, numa, ..card(index) });
+        }
+        inventory
+    });
+    let taken = vec(option::weighted(0.3, select(vec![20u32, 60, 100])), 5);
+    let part = prop_oneof![
+        3 => Just(Part::Whole),
+        2 => select(vec![30u32, 50, 80]).prop_map(|part| {
+            Part::Share { cores: Cores(part), memory: MemoryAsk::Percent(Cores(part)) }
+        }),
+    ];
+    let containers = vec((roles(), 1u32..4, part), 1..4);
+    let near = [Near::Link, Near::Numa];
+    let affinity = select([near.map(Affinity::Require), near.map(Affinity::Prefer)].concat());
+    (wired, taken, containers, affinity).prop_map(|(inventory, taken, containers, affinity)| {
+        let mut node = lone_node(&inventory);
+        for (state, taken) in node.devices.iter_mut().zip(taken) {
+            if let Some(cores) = taken {
+                let memory = state.device.memory.percent(Cores(cores));
+                state.used.add(&Hold { cores: Cores(cores), memory, whole: cores == 100 });
+            }
+        }
+        (node, request(containers, affinity))
+    })
+}
+
+fn lone_node(inventory: &Inventory) -> Node {
+    let host = Host { cpu: MilliCpu(1000), memory: Bytes(1 << 30) };
+    Node {
+        name: node_name("node-a"),
+        allocatable: host,
+        free: host,
+        pool: None,
+        agent: Agent::Fresh,
+        problem: None,
+        devices: inventory.devices.iter().cloned().map(DeviceState::idle).collect(),
+        topology: Arc::new(Topology::new(&inventory.devices, &inventory.links)),
+        tickets: BTreeMap::new(),
+        holders: Vec::new(),
+        missing: Vec::new(),
+    }
+}
+
+fn request(mut containers: Vec<(Role, u32, Part)>, affinity: Affinity) -> Request {
+    containers.sort_by_key(|(role, ..)| *role == Role::App);
+    let containers = containers.into_iter().enumerate().map(|(i, (role, cards, part))| {
+        let name = container_name(&format!("c{i}"));
+        ContainerRequest { name, role, cards, part, burst: None }
+    });
+    Request {
+        pod: pod("near", Vec::new(), BTreeMap::new()).id,
+        containers: containers.collect(),
+        one_card: false,
+        selector: Selector::default(),
+        affinity,
+        overrides: Overrides::default(),
+        host: Host::default(),
+        tickets: Vec::new(),
+        priority: 0,
+    }
 }
 
 /// A pending pod with these containers.
@@ -139,7 +216,7 @@ fn resources(dialect: Dialect, (cores, gib, cards): Size) -> BTreeMap<String, St
 fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
     let model = option::weighted(0.2, select(vec!["A100", "T4,A10", "Z9"]));
     let not = option::weighted(0.1, select(vec!["A100", "GPU-a-0"]));
-    let policy = option::weighted(0.3, select(vec!["binpack", "spread", "random"]));
+    let policy = option::weighted(0.3, select(vec!["binpack", "spread", "random", "gpu-manager"]));
     (model, not, policy).prop_map(|(model, not, policy)| {
         let pairs = [
             ("nvidia.com/use-gputype", model),
@@ -191,7 +268,7 @@ pub enum Change {
 pub fn happenings(most: usize) -> impl Strategy<Value = Vec<Happening>> {
     let which = 0usize..64;
     let change = prop_oneof![
-        3 => devices("GPU-d", 4).prop_map(|devices| Change::Cards(inventory(devices))),
+        3 => inventories("GPU-d", 4).prop_map(Change::Cards),
         1 => Just(Change::Broken),
         3 => (20u64..150).prop_map(Change::FewTickets),
         1 => option::of(select(vec!["public".to_owned(), "private".to_owned()])).prop_map(Change::Pool),

@@ -104,7 +104,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Whether `container` must have got a card. The originals ignored init containers.
+    /// Whether `container` must have got a card. Most originals gave init containers none.
     pub(crate) fn must_hold(&self, container: &Container) -> bool {
         container.role == Role::App && self.asks(container)
     }

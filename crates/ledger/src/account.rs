@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::peak::Peaks;
 use model::{
-    Agent, Amount, CardModel, Claim, Claimed, Cores, DeviceState, Hold, Host, Mebibytes, Node,
-    NodeName, Problem, Tickets, peak,
+    Agent, Amount, CardModel, Claim, Cores, DeviceState, Mebibytes, Node, NodeName, Problem,
+    Tickets,
 };
 
 use crate::event::NodeFacts;
@@ -67,31 +66,7 @@ impl Ledger {
 
     fn account(&self, facts: &NodeFacts, entry: &Entry) -> Node {
         let mut node = self.empty(facts, entry);
-        let mut host = Host::default();
-        for holder in entry.holders.values() {
-            host = host.plus(&holder.host);
-            for (resource, count) in &holder.tickets {
-                let tickets = node.tickets.entry(resource.clone()).or_default();
-                tickets.used = tickets.used.saturating_add(*count);
-            }
-            match &holder.claim {
-                Claim::Nothing => {}
-                Claim::Shares(claimed) => {
-                    let (holds, missing) = holds(&node, claimed);
-                    for (place, hold) in &holds {
-                        node.devices[*place].used.add(hold);
-                    }
-                    node.missing
-                        .extend(missing.iter().map(|what| format!("{what} of {}", holder.pod)));
-                }
-                Claim::Unreadable(why) => {
-                    let problem = Problem::Holder(format!("pod {}: {why}", holder.pod));
-                    node.problem.get_or_insert(problem);
-                }
-            }
-            node.holders.push(holder.clone());
-        }
-        node.free = facts.allocatable.without(&host);
+        entry.holders.values().for_each(|holder| node.count(holder.clone()));
         node
     }
 
@@ -102,12 +77,12 @@ impl Ledger {
             load: entry.load.get(&device.id).copied().unwrap_or_default(),
             ..DeviceState::idle(device.clone())
         });
-        let (links, problem) = match &facts.inventory {
-            Some(Ok(inventory)) => (inventory.links.clone(), None),
-            Some(Err(why)) => (Vec::new(), Some(Problem::Inventory(why.clone()))),
-            None => (Vec::new(), None),
+        let problem = match &facts.inventory {
+            Some(Err(why)) => Some(Problem::Inventory(why.clone())),
+            Some(Ok(_)) | None => None,
         };
-        let offered = facts.tickets.iter();
+        // A resource of which there is nothing is not offered.
+        let offered = facts.tickets.iter().filter(|(_, total)| **total > 0);
         Node {
             name: facts.name.clone(),
             allocatable: facts.allocatable,
@@ -116,7 +91,7 @@ impl Ledger {
             agent: self.agent(entry),
             problem,
             devices: devices.collect(),
-            links: links.into(),
+            topology: entry.topology.clone(),
             tickets: offered
                 .map(|(name, &total)| (name.clone(), Tickets { total, used: 0 }))
                 .collect(),
@@ -145,32 +120,12 @@ impl Ledger {
     }
 }
 
-/// What a pod holds of each device at its peak, by place, and what it points at in vain.
-pub(crate) fn holds(node: &Node, claimed: &[Claimed]) -> (BTreeMap<usize, Hold>, Vec<String>) {
-    let mut missing = Vec::new();
-    let mut phases = Vec::new();
-    for container in claimed {
-        let mut of_container: BTreeMap<usize, Hold> = BTreeMap::new();
-        for (points_at, part) in &container.parts {
-            let Some(place) = node.devices.iter().position(|s| points_at.is(&s.device)) else {
-                missing.push(points_at.to_string());
-                continue;
-            };
-            let device = &node.devices[place].device;
-            let hold = of_container.entry(place).or_default();
-            *hold = hold.plus(&part.of(device).hold(device));
-        }
-        phases.push((container.role, of_container));
-    }
-    (peak(phases), missing)
-}
-
 /// What the pods on `node` hold.
 fn spending(node: &Node) -> NodeSpending {
     let mut spending = NodeSpending::new();
     for holder in &node.holders {
         let Claim::Shares(claimed) = &holder.claim else { continue };
-        for (place, hold) in holds(node, claimed).0 {
+        for (place, hold) in node.holds(claimed).0 {
             let model = node.devices[place].device.model.clone();
             let amount = spending.entry((holder.pod.namespace.clone(), model)).or_default();
             *amount = amount.plus(&Amount::of(&hold));

@@ -22,7 +22,9 @@ mod reserving;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Agent, DeviceId, Holder, Load, Moment, Node, NodeName, PodUid, Snapshot};
+use model::{
+    Agent, DeviceId, Holder, Load, Moment, Node, NodeName, PodUid, Snapshot, Topology, Wiring,
+};
 
 pub use event::{Event, NodeFacts};
 pub use load::Measured;
@@ -46,6 +48,8 @@ pub struct Ledger {
     reserved: BTreeMap<PodUid, Reservation>,
     /// Which nodes list a device. Two is one too many.
     listings: BTreeMap<DeviceId, BTreeSet<NodeName>>,
+    /// One for all nodes that are wired alike.
+    topologies: BTreeMap<Wiring, Arc<Topology>>,
     quota: Quota,
     spending: Spending,
 }
@@ -54,6 +58,8 @@ pub struct Ledger {
 #[derive(Debug, Default)]
 struct Entry {
     facts: Option<NodeFacts>,
+    /// How its devices reach one another.
+    topology: Arc<Topology>,
     heard: Option<Moment>,
     /// What was measured on its devices.
     load: BTreeMap<DeviceId, Load>,
@@ -132,7 +138,9 @@ impl Ledger {
 
     fn node_changed(&mut self, facts: NodeFacts) {
         let name = facts.name.clone();
+        let topology = self.topology(&facts);
         let entry = self.nodes.entry(name.clone()).or_default();
+        entry.topology = topology;
         let devices = |facts: &NodeFacts| -> BTreeSet<DeviceId> {
             facts.devices().iter().map(|device| device.id.clone()).collect()
         };
@@ -140,6 +148,23 @@ impl Ledger {
         let old = entry.facts.replace(facts).as_ref().map(devices).unwrap_or_default();
         self.relist(&name, &old, &new);
         self.refresh(&name);
+    }
+
+    /// How the devices of a node reach one another, worked out only for wiring not seen yet.
+    fn topology(&mut self, facts: &NodeFacts) -> Arc<Topology> {
+        let links = match &facts.inventory {
+            Some(Ok(inventory)) => &inventory.links[..],
+            Some(Err(_)) | None => &[],
+        };
+        let wiring = Wiring::new(facts.devices(), links);
+        if let Some(known) = self.topologies.get(&wiring) {
+            return known.clone();
+        }
+        // What no node has any more is forgotten when something new comes.
+        self.topologies.retain(|_, topology| Arc::strong_count(topology) > 1);
+        let new = Arc::new(Topology::from(wiring.clone()));
+        self.topologies.insert(wiring, new.clone());
+        new
     }
 
     fn node_gone(&mut self, name: &NodeName) {

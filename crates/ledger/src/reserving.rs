@@ -17,7 +17,6 @@ use std::sync::Arc;
 use model::{Claim, DeviceId, DeviceRef, Holder, Moment, NodeName, PodId, PodUid};
 
 use crate::Ledger;
-use crate::account::holds;
 
 #[derive(Debug)]
 pub(crate) struct Reservation {
@@ -199,7 +198,7 @@ impl Ledger {
         if !parts.all(|(points_at, _)| matches!(points_at, DeviceRef::Id(_))) {
             return Err(ReserveError::NotDevices(holder.pod.clone()));
         }
-        let (holds, missing) = holds(node, claimed);
+        let (holds, missing) = node.holds(claimed);
         if let Some(device) = missing.into_iter().next() {
             return Err(ReserveError::DeviceGone { device, node: name() });
         }

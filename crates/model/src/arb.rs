@@ -44,6 +44,7 @@ pub fn card(index: u32) -> Device {
         memory: Mebibytes(16384),
         cores: Cores::CARD,
         numa: None,
+        nic: None,
         health: Health::Healthy,
         mig: Mig::Off,
     }
@@ -64,12 +65,13 @@ pub fn devices(prefix: &'static str, most: usize) -> impl Strategy<Value = Vec<A
         1 => Just(Mig::Slice { parent: device_id("GPU-0"), profile: "1g.5gb".into() }),
     ];
     let cores = prop_oneof![9 => Just(Cores::CARD), 1 => Just(Cores(40))];
-    let shape = (model, memory, cores, health, mig, option::of(0u32..2), 0u32..3);
+    let place = (option::of(0u32..2), option::of(select(Hop::ALL.to_vec())));
+    let shape = (model, memory, cores, health, mig, place, 0u32..3);
     // A node without cards is one case of many, not one of a few.
     let count = prop_oneof![1 => Just(0), 12 => 1..=most];
     count.prop_flat_map(move |count| vec(shape.clone(), count)).prop_map(move |shapes| {
         let devices = shapes.into_iter().zip(0u32..).map(|(shape, index)| {
-            let (model, memory, cores, health, mig, numa, twist) = shape;
+            let (model, memory, cores, health, mig, (numa, nic), twist) = shape;
             Arc::new(Device {
                 id: device_id(&format!("{prefix}-{index}")),
                 model: CardModel::new(model),
@@ -78,6 +80,7 @@ pub fn devices(prefix: &'static str, most: usize) -> impl Strategy<Value = Vec<A
                 health,
                 mig,
                 numa,
+                nic,
                 // Device nodes need not be numbered like the driver's order.
                 minor: index ^ twist,
                 ..card(index)

@@ -29,6 +29,8 @@ pub struct Device {
     pub cores: Cores,
     /// The NUMA node it hangs on, where known.
     pub numa: Option<u32>,
+    /// The way to the nearest network card, where there is one.
+    pub nic: Option<Hop>,
     /// Whether it may take new work.
     pub health: Health,
     /// Its part in MIG.
@@ -98,7 +100,7 @@ impl fmt::Display for CardModel {
 }
 
 /// How two devices of a node reach each other.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
     /// The lower of the two indexes.
     pub a: u32,
@@ -111,17 +113,22 @@ pub struct Link {
 }
 
 /// The way between two devices over PCIe, nearest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Hop {
     /// At most one PCIe bridge (`PIX`).
+    #[serde(rename = "PIX")]
     OneSwitch,
     /// Several PCIe bridges (`PXB`).
+    #[serde(rename = "PXB")]
     Switches,
     /// A PCIe host bridge (`PHB`).
+    #[serde(rename = "PHB")]
     HostBridge,
     /// Between host bridges of one NUMA node (`NODE`).
+    #[serde(rename = "NODE")]
     SameNode,
     /// Across sockets (`SYS`).
+    #[serde(rename = "SYS")]
     CrossSocket,
 }
 
@@ -139,6 +146,11 @@ impl Hop {
             Self::SameNode => "NODE",
             Self::CrossSocket => "SYS",
         }
+    }
+
+    /// The hop of this short name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|hop| hop.as_str() == text)
     }
 }
 

@@ -20,11 +20,14 @@ pub mod names;
 pub mod node;
 pub mod peak;
 pub mod placement;
+pub mod places;
 pub mod pod;
+pub mod profiles;
 pub mod quantity;
 pub mod request;
 pub mod snapshot;
 pub mod statistics;
+pub mod topology;
 pub mod units;
 pub mod workload;
 
@@ -35,12 +38,16 @@ pub use ids::{ContainerName, DeviceId, NameError, NodeName, PodId, PodUid};
 pub use node::{Agent, DeviceState, Host, Load, Node, Problem, Tickets, Usage};
 pub use peak::{Hold, peak};
 pub use placement::{ContainerPlacement, Grant, Placement, PlacementError, Portion, Share};
+pub use places::Places;
 pub use pod::{Container, Phase, Pod};
+pub use profiles::Profile;
 pub use quantity::{Quantity, QuantityError};
 pub use request::{
-    ContainerRequest, MemoryAsk, Overrides, Part, PolicyName, Request, Role, Selector,
+    Affinity, ContainerRequest, MemoryAsk, Near, Overrides, Part, PolicyName, Request, Role,
+    Selector,
 };
 pub use snapshot::Snapshot;
 pub use statistics::{Shape, Statistics};
+pub use topology::{Topology, Wiring};
 pub use units::{Bytes, Cores, Mebibytes, MilliCpu, Moment, UnixNanos};
 pub use workload::{PartKind, PodKind, Workload};

@@ -1,12 +1,13 @@
 //! A node at one moment: what it has, what is taken, what is left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::device::{Device, Health, Link, Mig};
-use crate::holder::Holder;
-use crate::ids::{DeviceId, NodeName};
-use crate::peak::{Hold, Peaks};
+use crate::device::{Device, Health, Mig};
+use crate::holder::{Claim, Claimed, Holder};
+use crate::ids::{DeviceId, NodeName, PodUid};
+use crate::peak::{Hold, Peaks, peak};
+use crate::topology::Topology;
 use crate::units::{Bytes, Cores, Mebibytes, MilliCpu};
 
 /// A node in a snapshot.
@@ -26,8 +27,8 @@ pub struct Node {
     pub problem: Option<Problem>,
     /// Its devices, in the driver's order.
     pub devices: Vec<DeviceState>,
-    /// How they are linked.
-    pub links: Arc<[Link]>,
+    /// How they reach one another, in the same order.
+    pub topology: Arc<Topology>,
     /// Kubelet tickets by resource name.
     pub tickets: BTreeMap<String, Tickets>,
     /// The pods on it, by UID.
@@ -190,5 +191,76 @@ impl Node {
     /// The device of this UUID.
     pub fn device(&self, id: &DeviceId) -> Option<&DeviceState> {
         self.devices.iter().find(|state| state.device.id == *id)
+    }
+
+    /// What a claim holds of each device at its peak, by place, and what it points at in vain.
+    pub fn holds(&self, claimed: &[Claimed]) -> (BTreeMap<usize, Hold>, Vec<String>) {
+        let mut missing = Vec::new();
+        let mut phases = Vec::new();
+        for container in claimed {
+            let mut of_container: BTreeMap<usize, Hold> = BTreeMap::new();
+            for (points_at, part) in &container.parts {
+                let Some(place) = self.devices.iter().position(|s| points_at.is(&s.device)) else {
+                    missing.push(points_at.to_string());
+                    continue;
+                };
+                let device = &self.devices[place].device;
+                let hold = of_container.entry(place).or_default();
+                *hold = hold.plus(&part.of(device).hold(device));
+            }
+            phases.push((container.role, of_container));
+        }
+        (peak(phases), missing)
+    }
+
+    /// Counts one more pod on it.
+    pub fn count(&mut self, holder: Arc<Holder>) {
+        self.free = self.free.without(&holder.host);
+        for (resource, count) in &holder.tickets {
+            let tickets = self.tickets.entry(resource.clone()).or_default();
+            tickets.used = tickets.used.saturating_add(*count);
+        }
+        match &holder.claim {
+            Claim::Nothing => {}
+            Claim::Shares(claimed) => {
+                let (holds, missing) = self.holds(claimed);
+                for (place, hold) in &holds {
+                    self.devices[*place].used.add(hold);
+                }
+                let missing = missing.iter().map(|what| format!("{what} of {}", holder.pod));
+                self.missing.extend(missing);
+            }
+            Claim::Unreadable(why) => {
+                let problem = Problem::Holder(format!("pod {}: {why}", holder.pod));
+                self.problem.get_or_insert(problem);
+            }
+        }
+        self.holders.push(holder);
+    }
+
+    /// The node as it will be once the pods `leaving` are gone: emptied, and the others counted
+    /// again. So it is what the ledger will show then, even where sums had stopped at their ends.
+    #[must_use]
+    pub fn without(&self, leaving: &BTreeSet<PodUid>) -> Self {
+        let idle = |state: &DeviceState| DeviceState { used: Usage::default(), ..state.clone() };
+        // A name that only pods brought up has no tickets at all.
+        let offered = self.tickets.iter().filter(|(_, tickets)| tickets.total > 0);
+        let emptied = |tickets: &Tickets| Tickets { used: 0, ..*tickets };
+        let mut node = Self {
+            name: self.name.clone(),
+            allocatable: self.allocatable,
+            free: self.allocatable,
+            pool: self.pool.clone(),
+            agent: self.agent,
+            problem: self.problem.clone().filter(|p| matches!(p, Problem::Inventory(_))),
+            devices: self.devices.iter().map(idle).collect(),
+            topology: self.topology.clone(),
+            tickets: offered.map(|(name, tickets)| (name.clone(), emptied(tickets))).collect(),
+            holders: Vec::with_capacity(self.holders.len()),
+            missing: Vec::new(),
+        };
+        let staying = self.holders.iter().filter(|holder| !leaving.contains(&holder.pod.uid));
+        staying.for_each(|holder| node.count(holder.clone()));
+        node
     }
 }

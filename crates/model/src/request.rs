@@ -19,6 +19,8 @@ pub struct Request {
     pub one_card: bool,
     /// Which cards will do.
     pub selector: Selector,
+    /// How near to one another the cards of a container should be.
+    pub affinity: Affinity,
     /// Policies the pod chose for itself.
     pub overrides: Overrides,
     /// The host CPU and memory the whole pod asks.
@@ -161,6 +163,27 @@ impl fmt::Display for Selector {
     }
 }
 
+/// How near to one another the cards of a container should be. For one card it means nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Affinity {
+    /// The pod does not care; whole cards are still chosen near to one another.
+    #[default]
+    Any,
+    /// Near if possible.
+    Prefer(Near),
+    /// Near, or not at all.
+    Require(Near),
+}
+
+/// What makes cards near to one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Near {
+    /// Every two of them are joined by NVLink.
+    Link,
+    /// All of them hang on one NUMA node.
+    Numa,
+}
+
 /// Policies a pod chose for itself, already checked against what the administrator allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Overrides {
@@ -183,12 +206,20 @@ pub enum PolicyName {
     Spread,
     /// Anywhere, decided by the pod's UID.
     Random,
+    /// By gpu-manager's own rules.
+    GpuManager,
 }
 
 impl PolicyName {
     /// Every policy.
-    pub const ALL: [Self; 5] =
-        [Self::Stranding, Self::Fgd, Self::Binpack, Self::Spread, Self::Random];
+    pub const ALL: [Self; 6] = [
+        Self::Stranding,
+        Self::Fgd,
+        Self::Binpack,
+        Self::Spread,
+        Self::Random,
+        Self::GpuManager,
+    ];
 
     /// The name people write.
     pub const fn as_str(self) -> &'static str {
@@ -198,6 +229,7 @@ impl PolicyName {
             Self::Binpack => "binpack",
             Self::Spread => "spread",
             Self::Random => "random",
+            Self::GpuManager => "gpu-manager",
         }
     }
 

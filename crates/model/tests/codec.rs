@@ -119,6 +119,10 @@ fn bad_inventories_say_why() {
             "device GPU-1 has 0% compute, which no card has".into(),
         ),
         (
+            of(&[one("GPU-1", 0, r#","nic":"NV1""#)], ""),
+            "inventory is not the JSON it should be".into(),
+        ),
+        (
             r#"{"v":2,"devices":7}"#.into(),
             "inventory has version 2; this build reads version 1: upgrade this component"
                 .to_owned(),
@@ -138,6 +142,8 @@ fn bad_inventories_say_why() {
     }
     let whole = of(&two, r#""PXB+NV12":"0-1""#);
     assert_eq!(decode_inventory(&whole).unwrap().links[0].nvlinks, 12);
+    let near = of(&[one("GPU-1", 0, r#","nic":"PXB""#)], "");
+    assert_eq!(decode_inventory(&near).unwrap().devices[0].nic, Some(model::Hop::Switches));
     for at in 0..whole.len() {
         let error = decode_inventory(&whole[..at]).unwrap_err().to_string();
         assert_eq!(error, "inventory is not the JSON it should be", "cut at {at}");

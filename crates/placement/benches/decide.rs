@@ -9,7 +9,7 @@ use std::sync::Arc;
 use divan::{Bencher, black_box};
 use model::arb::{card, container_name, device_id, node_name};
 use model::{
-    Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState, Hold, Host,
+    Affinity, Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState, Hold, Host,
     Mebibytes, MemoryAsk, MilliCpu, Node, Overrides, Part, PodId, PodUid, PolicyName, Request,
     Role, Selector, Statistics, Workload,
 };
@@ -108,7 +108,7 @@ fn node(number: usize, next: &mut impl FnMut(u64) -> u64) -> Node {
         agent: Agent::Fresh,
         problem: None,
         devices: devices.collect(),
-        links: Arc::from([]),
+        topology: Arc::default(),
         tickets: BTreeMap::new(),
         holders: Vec::new(),
         missing: Vec::new(),
@@ -133,6 +133,7 @@ fn request(percent: u32, cpu: u64) -> Request {
         }],
         one_card: false,
         selector: Selector::default(),
+        affinity: Affinity::Any,
         overrides: Overrides::default(),
         host: Host { cpu: MilliCpu(4000 + cpu), memory: Bytes(16 << 30) },
         tickets: Vec::new(),

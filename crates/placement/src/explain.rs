@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::{ContainerRequest, DeviceState, MemoryAsk, Mig, Node, NodeName, Part};
+use model::{Affinity, ContainerRequest, DeviceState, MemoryAsk, Mig, Near, Node, NodeName, Part};
 
 use crate::Ask;
 use crate::fit::short;
@@ -41,13 +41,21 @@ fn never(node: &Node, ask: &Ask, container: &ContainerRequest) -> Option<Refusal
     if too_few(cards, matching()) {
         return Some(Refusal::TooFewCards { cards });
     }
-    let Part::Share { cores, memory } = container.part else { return None };
-    let strong = |state: &&DeviceState| cores <= state.device.cores;
-    if too_few(cards, matching().filter(strong)) {
-        return Some(Refusal::CardTooWeak { cards, cores });
+    if let Part::Share { cores, memory } = container.part {
+        let strong = |state: &&DeviceState| cores <= state.device.cores;
+        if too_few(cards, matching().filter(strong)) {
+            return Some(Refusal::CardTooWeak { cards, cores });
+        }
+        let large = |state: &&DeviceState| memory.of(&state.device) <= state.device.memory;
+        if too_few(cards, matching().filter(large)) {
+            return Some(Refusal::CardTooSmall { cards, memory });
+        }
     }
-    let large = |state: &&DeviceState| memory.of(&state.device) <= state.device.memory;
-    too_few(cards, matching().filter(large)).then_some(Refusal::CardTooSmall { cards, memory })
+    let would_do = |state: &DeviceState| {
+        matches(ask, state) && fits(container, &DeviceState::idle(state.device.clone()))
+    };
+    let near = too_far_apart(node, ask, cards, would_do)?;
+    Some(Refusal::TooFarApart { cards, near })
 }
 
 fn out_of_service(node: &Node, ask: &Ask, container: &ContainerRequest) -> Option<Refusal> {
@@ -58,12 +66,11 @@ fn out_of_service(node: &Node, ask: &Ask, container: &ContainerRequest) -> Optio
 /// What others hold now.
 fn taken(node: &Node, ask: &Ask, container: &ContainerRequest) -> Option<Refusal> {
     let cards = container.cards;
-    let fits = |state: &&DeviceState| {
-        let device = &state.device;
-        state.fits(&container.part.of(device).hold(device))
-    };
-    if !too_few(cards, selling(node, ask).filter(fits)) {
-        return None;
+    let fitting = |state: &DeviceState| state.sells() && fits(container, state);
+    if !too_few(cards, matching(node, ask).filter(|state| fitting(state))) {
+        let fitting = |state: &DeviceState| matches(ask, state) && fitting(state);
+        let near = too_far_apart(node, ask, cards, fitting)?;
+        return Some(Refusal::NearTaken { cards, near });
     }
     let Part::Share { cores, memory } = container.part else {
         return Some(Refusal::NotIdle { cards });
@@ -94,12 +101,34 @@ fn ordinary(node: &Node) -> impl Iterator<Item = &DeviceState> {
 
 /// Of these, the ones the pod would accept.
 fn matching<'a>(node: &'a Node, ask: &'a Ask) -> impl Iterator<Item = &'a DeviceState> {
-    ordinary(node).filter(|state| ask.request.selector.admits(&state.device))
+    node.devices.iter().filter(|state| matches(ask, state))
+}
+
+fn matches(ask: &Ask, state: &DeviceState) -> bool {
+    state.device.mig == Mig::Off && ask.request.selector.admits(&state.device)
 }
 
 /// Of these, the ones in service.
 fn selling<'a>(node: &'a Node, ask: &'a Ask) -> impl Iterator<Item = &'a DeviceState> {
     matching(node, ask).filter(|state| state.sells())
+}
+
+fn fits(container: &ContainerRequest, state: &DeviceState) -> bool {
+    let device = &state.device;
+    state.fits(&container.part.of(device).hold(device))
+}
+
+/// How near `wanted` of the cards that `would_do` must be to one another, if they cannot be.
+fn too_far_apart(
+    node: &Node,
+    ask: &Ask,
+    wanted: u32,
+    would_do: impl Fn(&DeviceState) -> bool,
+) -> Option<Near> {
+    let Affinity::Require(near) = ask.request.affinity else { return None };
+    let devices = node.devices.iter().enumerate();
+    let places = devices.filter(|(_, state)| would_do(state)).map(|(place, _)| place).collect();
+    (wanted > 1 && !node.topology.may_have(near, wanted, places)).then_some(near)
 }
 
 fn too_few<'a>(wanted: u32, cards: impl Iterator<Item = &'a DeviceState>) -> bool {
@@ -194,6 +223,9 @@ fn part(group: &[&NodeRefusal]) -> String {
         }
         Refusal::Fragmented { .. } => {
             format!("{count} {have} compute and memory free only on different cards")
+        }
+        Refusal::TooFarApart { .. } | Refusal::NearTaken { .. } => {
+            format!("{count} {have} {}", first.reason)
         }
         Refusal::NoMatch { selector } => format!("{count} {have} no {selector}"),
         Refusal::NoCards => format!("{count} {have} no card"),

@@ -5,6 +5,7 @@
 //!   rank    which nodes, best first?             and every refusal, with its numbers
 //!   choose  which cards of this node?            a placement
 //!   decide  rank and choose together
+//!   preempt who has to leave so that it fits?    the node and the pods, or why nobody
 //! ```
 //!
 //! Functions only: the same snapshot and the same request always give the same answer, so the
@@ -18,9 +19,11 @@ mod explain;
 mod fit;
 mod learn;
 mod policy;
+mod preempt;
 mod rank;
 mod refusal;
 mod search;
+mod topology;
 
 use std::sync::Arc;
 
@@ -32,6 +35,7 @@ pub use explain::Explanation;
 pub use fit::fit;
 pub use learn::learn;
 pub use policy::Policy;
+pub use preempt::{Budget, NoPreemption, Preemption, Thoroughness, preempt, preempt_on};
 pub use rank::{Ranking, decide, rank};
 pub use refusal::{Best, NodeRefusal, Refusal};
 

@@ -4,7 +4,7 @@
 //! all nodes, and a sentence that changed with every node or moment would requeue the pod for
 //! ever.
 
-use model::{Cores, Mebibytes, MemoryAsk};
+use model::{Cores, Mebibytes, MemoryAsk, Near};
 
 /// A node's refusal, and how close it came.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +100,14 @@ pub enum Refusal {
         /// How much of each.
         cores: Cores,
     },
+    /// The pod requires cards that are near to one another, and so many are not, even empty.
+    #[error("{} {}", few(*cards, "card"), near_text(*near))]
+    TooFarApart {
+        /// How many are wanted.
+        cards: u32,
+        /// How near.
+        near: Near,
+    },
     /// Sick, cordoned, or listed by two nodes.
     #[error("{} in service", few(*cards, "card"))]
     OutOfService {
@@ -144,6 +152,14 @@ pub enum Refusal {
         /// How much memory of each.
         memory: MemoryAsk,
     },
+    /// Of the cards that are near to one another, others hold too much.
+    #[error("{} {} with room", few(*cards, "card"), near_text(*near))]
+    NearTaken {
+        /// How many are wanted.
+        cards: u32,
+        /// How near.
+        near: Near,
+    },
     /// Each container alone would fit.
     #[error("no room for the pod's {containers} GPU containers together")]
     NotTogether {
@@ -160,7 +176,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The codes of all refusals, in the order in which they are looked for.
-    pub const CODES: [&'static str; 21] = [
+    pub const CODES: [&'static str; 23] = [
         "no-agent",
         "stale-agent",
         "bad-inventory",
@@ -171,11 +187,13 @@ impl Refusal {
         "too-few-cards",
         "card-too-weak",
         "card-too-small",
+        "too-far-apart",
         "out-of-service",
         "not-idle",
         "cores-short",
         "memory-short",
         "fragmented",
+        "near-taken",
         "not-offered",
         "tickets-short",
         "host-short",
@@ -196,6 +214,7 @@ impl Refusal {
                 | Self::TooFewCards { .. }
                 | Self::CardTooSmall { .. }
                 | Self::CardTooWeak { .. }
+                | Self::TooFarApart { .. }
         )
     }
 
@@ -215,12 +234,14 @@ impl Refusal {
             Self::TooFewCards { .. } => "too-few-cards",
             Self::CardTooSmall { .. } => "card-too-small",
             Self::CardTooWeak { .. } => "card-too-weak",
+            Self::TooFarApart { .. } => "too-far-apart",
             Self::OutOfService { .. } => "out-of-service",
             Self::Quota { .. } => "quota",
             Self::NotIdle { .. } => "not-idle",
             Self::CoresShort { .. } => "cores-short",
             Self::MemoryShort { .. } => "memory-short",
             Self::Fragmented { .. } => "fragmented",
+            Self::NearTaken { .. } => "near-taken",
             Self::NotTogether { .. } => "not-together",
             Self::GaveUp { .. } => "gave-up",
         }
@@ -229,4 +250,11 @@ impl Refusal {
 
 fn few(count: u32, what: &str) -> String {
     if count == 1 { format!("no {what}") } else { format!("fewer than {count} {what}s") }
+}
+
+const fn near_text(near: Near) -> &'static str {
+    match near {
+        Near::Link => "joined by NVLink",
+        Near::Numa => "of one NUMA node",
+    }
 }

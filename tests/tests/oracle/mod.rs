@@ -1,8 +1,8 @@
 //! A judge of placements that tries every way. It knows the rules and none of our code paths.
 
 use model::{
-    Agent, Allowance, ContainerRequest, Device, DeviceState, Health, MemoryAsk, Mig, Node, Part,
-    Placement, Portion, Request, Role, Unlisted,
+    Affinity, Agent, Allowance, ContainerRequest, Device, DeviceState, Health, MemoryAsk, Mig,
+    Near, Node, Part, Placement, Portion, Request, Role, Unlisted,
 };
 
 /// Whether any way exists to place `request` on `node`.
@@ -80,6 +80,7 @@ fn works(node: &Node, request: &Request, allowance: &Allowance, way: &[Vec<usize
         return false;
     }
     used.iter().all(|&place| sells(&node.devices[place]))
+        && way.iter().all(|set| near(node, request.affinity, set))
         && phases(containers).iter().all(|phase| {
             (0..node.devices.len()).all(|place| {
                 let on_it: Vec<&ContainerRequest> = phase
@@ -91,6 +92,24 @@ fn works(node: &Node, request: &Request, allowance: &Allowance, way: &[Vec<usize
             })
         })
         && within(node, containers, allowance, way)
+}
+
+/// Whether the cards of one container are as near to one another as the pod requires.
+fn near(node: &Node, affinity: Affinity, set: &[usize]) -> bool {
+    let device = |place: usize| &node.devices[place].device;
+    let Affinity::Require(near) = affinity else { return true };
+    set.iter().all(|&one| {
+        set.iter().filter(|&&other| other != one).all(|&other| {
+            let (a, b) = (device(one), device(other));
+            match near {
+                Near::Numa => a.numa.is_some() && a.numa == b.numa,
+                Near::Link => node.topology.links().iter().any(|link| {
+                    link.nvlinks > 0
+                        && [(a.index, b.index), (b.index, a.index)].contains(&(link.a, link.b))
+                }),
+            }
+        })
+    })
 }
 
 /// Which containers run at the same time, moment by moment.

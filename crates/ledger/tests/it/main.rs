@@ -5,3 +5,4 @@ mod build;
 mod counting;
 mod quotas;
 mod reserving;
+mod wiring;

@@ -87,6 +87,8 @@ struct WireDevice {
     cores: Cores,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     numa: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nic: Option<Hop>,
     #[serde(default, skip_serializing_if = "is_default")]
     health: Health,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -202,28 +204,29 @@ fn parse_spelling(text: &str) -> Option<(Hop, u8)> {
         Some((hop, count)) => (hop, count.parse().ok().filter(|count| *count > 0)?),
         None => (text, 0),
     };
-    Some((Hop::ALL.into_iter().find(|known| known.as_str() == hop)?, nvlinks))
+    Some((Hop::parse(hop)?, nvlinks))
 }
 
 fn to_wire(device: &Device) -> WireDevice {
-    let Device { kind, id, index, minor, bus, model, memory, cores, numa, health, mig } =
+    let Device { kind, id, index, minor, bus, model, memory, cores, numa, nic, health, mig } =
         device.clone();
     let mig = match mig {
         Mig::Off => WireMig::Off,
         Mig::Parent => WireMig::Parent,
         Mig::Slice { parent, profile } => WireMig::Slice { parent, profile },
     };
-    WireDevice { kind, id, index, minor, bus, model, mem: memory, cores, numa, health, mig }
+    WireDevice { kind, id, index, minor, bus, model, mem: memory, cores, numa, nic, health, mig }
 }
 
 fn from_wire(wire: WireDevice) -> Device {
-    let WireDevice { kind, id, index, minor, bus, model, mem, cores, numa, health, mig } = wire;
+    let WireDevice { kind, id, index, minor, bus, model, mem, cores, numa, nic, health, mig } =
+        wire;
     let mig = match mig {
         WireMig::Off => Mig::Off,
         WireMig::Parent => Mig::Parent,
         WireMig::Slice { parent, profile } => Mig::Slice { parent, profile },
     };
-    Device { kind, id, index, minor, bus, model, memory: mem, cores, numa, health, mig }
+    Device { kind, id, index, minor, bus, model, memory: mem, cores, numa, nic, health, mig }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

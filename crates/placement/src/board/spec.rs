@@ -1,6 +1,6 @@
 //! A question packed like the rows it is put to.
 
-use model::{CardModel, MemoryAsk, Part, PolicyName, Request};
+use model::{Affinity, CardModel, MemoryAsk, Part, PolicyName, Request};
 
 use super::row::{IDLE, Row, SELLS, Slot, View};
 use crate::Ask;
@@ -109,7 +109,8 @@ fn asks(ask: &Ask) -> Asks {
         return if request.containers.is_empty() { Asks::Host } else { Asks::Several };
     };
     let by_id = !request.selector.ids.is_empty() || !request.selector.not_ids.is_empty();
-    if by_id || !ask.allowance.is_unlimited() {
+    let strict = matches!(request.affinity, Affinity::Require(_));
+    if by_id || strict || !ask.allowance.is_unlimited() {
         return Asks::Several;
     }
     let cores = |cores: model::Cores| u16::try_from(cores.0).ok();

@@ -2,11 +2,15 @@
 
 mod binpack;
 mod fgd;
+mod gpu_manager;
 mod random;
 mod spread;
 mod stranding;
 
-use model::{Cores, DeviceState, Hold, Mebibytes, Node, Overrides, Part, PolicyName, Request};
+use model::{
+    Cores, DeviceState, Hold, Mebibytes, Node, Overrides, Part, Places, PolicyName, Request,
+    Topology,
+};
 
 use crate::Ask;
 use crate::board::{Board, HOT, Numbers, OnePart, REFUSED, Spec, View};
@@ -65,7 +69,8 @@ pub(crate) fn node_key(
     let key = match spec.policy {
         PolicyName::Stranding => stranding::node_key(view, spec, numbers, taken),
         PolicyName::Fgd => fgd::node_key(view, spec, numbers, taken),
-        PolicyName::Binpack => binpack::node_key(view, spec),
+        // gpu-manager leaves nodes to others; filling them up suits its rules for cards.
+        PolicyName::Binpack | PolicyName::GpuManager => binpack::node_key(view, spec),
         PolicyName::Spread => spread::node_key(view, spec),
         PolicyName::Random => random::hash(ask.request, node.name.as_str()) >> 2,
     };
@@ -87,9 +92,23 @@ fn is_strained(view: &View, spec: &Spec, taken: Taken) -> bool {
     }
 }
 
-/// What cards of one node are sorted by: the lowest first. The last number is the card's index,
-/// so that ties always go the same way.
-pub(crate) type Key = [u64; 4];
+/// What cards of one node are sorted by: the lowest first. Ties go to the card that the idle ones
+/// miss least and then to its index, so that they always go the same way. There is no index in
+/// it, or there would be no ties.
+pub(crate) type Key = [u64; 5];
+
+/// The `wanted` whole cards of `free` that the policy takes, if it has a rule for whole cards.
+pub(crate) fn whole_cards(
+    policy: PolicyName,
+    topology: &Topology,
+    free: Places,
+    wanted: u32,
+) -> Option<Places> {
+    match policy {
+        PolicyName::GpuManager => gpu_manager::whole_cards(topology, free, wanted),
+        _ => None,
+    }
+}
 
 /// Sorts the cards of one node for one pod.
 pub(crate) struct CardOrder<'a> {
@@ -116,15 +135,16 @@ impl<'a> CardOrder<'a> {
     pub(crate) fn key(&self, free: &Free, part: Part) -> Key {
         let request = self.ask.request;
         let hot = u64::from(free.state.load.hot);
-        let index = u64::from(free.state.device.index);
-        let [first, second] = match self.ask.policy.device {
-            PolicyName::Stranding => stranding::card_key(free, part, self.ask.statistics),
-            PolicyName::Fgd => fgd::card_key(free, part, self.board.as_ref()),
-            PolicyName::Binpack => binpack::card_key(free, request),
-            PolicyName::Spread => spread::card_key(free, request),
-            PolicyName::Random => [random::hash(request, free.state.device.id.as_str()), 0],
+        let two = |[first, second]: [u64; 2]| [first, second, 0, 0];
+        let [a, b, c, d] = match self.ask.policy.device {
+            PolicyName::Stranding => two(stranding::card_key(free, part, self.ask.statistics)),
+            PolicyName::Fgd => two(fgd::card_key(free, part, self.board.as_ref())),
+            PolicyName::Binpack => two(binpack::card_key(free, request)),
+            PolicyName::Spread => two(spread::card_key(free, request)),
+            PolicyName::Random => two([random::hash(request, free.state.device.id.as_str()), 0]),
+            PolicyName::GpuManager => gpu_manager::card_key(free),
         };
-        [hot, first, second, index]
+        [hot, a, b, c, d]
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use model::arb::{card, container_name, device_id, node_name};
 use model::{
-    Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState, Health, Hold,
-    Host, Mebibytes, MemoryAsk, MilliCpu, Node, Overrides, Part, Placement, PodId, PodUid, Request,
-    Role, Selector, Snapshot, Statistics,
+    Affinity, Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState,
+    Health, Hold, Host, Inventory, Mebibytes, MemoryAsk, MilliCpu, Node, Overrides, Part,
+    Placement, PodId, PodUid, Profile, Request, Role, Selector, Snapshot, Statistics,
+    Topology,
 };
 use placement::{Ask, NodeRefusal, Policy};
 
@@ -23,11 +24,35 @@ pub(crate) fn node(name: &str) -> Node {
         agent: Agent::Fresh,
         problem: None,
         devices: Vec::new(),
-        links: Arc::from([]),
+        topology: Arc::default(),
         tickets: BTreeMap::new(),
         holders: Vec::new(),
         missing: Vec::new(),
     }
+}
+
+/// A node with these cards and links, all idle.
+pub(crate) fn wired(name: &str, inventory: &Inventory) -> Node {
+    let states = inventory.devices.iter().cloned().map(DeviceState::idle);
+    let topology = Topology::new(&inventory.devices, &inventory.links);
+    Node { devices: states.collect(), topology: Arc::new(topology), ..node(name) }
+}
+
+/// A machine people have, all its cards idle but these.
+pub(crate) fn machine(profile: &str, taken: &[usize]) -> Node {
+    let profile = Profile::named(profile).expect("a machine");
+    let mut node = wired("a", &profile.inventory("GPU").expect("a prefix"));
+    for &place in taken {
+        hold_whole(&mut node, place);
+    }
+    node
+}
+
+/// Somebody takes a whole card.
+pub(crate) fn hold_whole(node: &mut Node, place: usize) {
+    let device = &node.devices[place].device;
+    let hold = Hold { cores: device.cores, memory: device.memory, whole: true };
+    node.devices[place].used.add(&hold);
 }
 
 pub(crate) trait Cards: Sized {
@@ -107,6 +132,7 @@ pub(crate) fn request(containers: &[(Role, u32, Part)]) -> Request {
         containers: containers.collect(),
         one_card: false,
         selector: Selector::default(),
+        affinity: Affinity::default(),
         overrides: Overrides::default(),
         host: Host::default(),
         tickets: Vec::new(),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use model::{
-    Agent, Allowance, Cap, Cores, Host, Mebibytes, MilliCpu, ModelPattern, Node, Part, Problem,
-    Request, Rule, Selector, Snapshot, Tickets, Unlisted,
+    Affinity, Agent, Allowance, Cap, Cores, Host, Mebibytes, MilliCpu, ModelPattern, Near, Node,
+    Part, Problem, Request, Rule, Selector, Snapshot, Tickets, Unlisted,
 };
 use placement::{Ask, Policy, decide, fit};
 
-use crate::build::{Cards, apps, ask, device, node, percent, share, snapshot, take};
+use crate::build::{Cards, apps, ask, device, machine, node, percent, share, snapshot, take};
 
 fn sentence(node: &Node, request: &Request) -> (&'static str, String, bool) {
     let refusal = fit(node, &ask(request, Policy::default())).expect_err("a refusal");
@@ -19,6 +19,10 @@ fn selects(models: &[&str], mut request: Request) -> Request {
     let tokens = models.iter().map(|&model| model.to_owned()).collect();
     request.selector = Selector { models: vec![tokens], ..Selector::default() };
     request
+}
+
+fn near(near: Near, request: Request) -> Request {
+    Request { affinity: Affinity::Require(near), ..request }
 }
 
 #[test]
@@ -107,6 +111,20 @@ fn every_refusal_is_one_stable_sentence() {
             "no card of 10001 MiB",
             true,
         ),
+        (
+            machine("bridge-x4", &[]),
+            near(Near::Link, apps(&[(3, percent(10))])),
+            "too-far-apart",
+            "fewer than 3 cards joined by NVLink",
+            true,
+        ),
+        (
+            machine("hgx-a100-4", &[]),
+            near(Near::Numa, apps(&[(2, Part::Whole)])),
+            "too-far-apart",
+            "fewer than 2 cards of one NUMA node",
+            true,
+        ),
         (node("a").sick(), small.clone(), "out-of-service", "no card in service", false),
         (
             node("a").left(100).left(90),
@@ -141,6 +159,20 @@ fn every_refusal_is_one_stable_sentence() {
             apps(&[(1, share(30, 4096))]),
             "fragmented",
             "no card with 30% of its compute and 4096 MiB free together",
+            false,
+        ),
+        (
+            machine("bridge-x4", &[0, 1]),
+            near(Near::Link, apps(&[(2, Part::Whole)])),
+            "near-taken",
+            "fewer than 2 cards joined by NVLink with room",
+            false,
+        ),
+        (
+            machine("pcie-x4", &[0, 2]),
+            near(Near::Numa, apps(&[(2, percent(10))])),
+            "near-taken",
+            "fewer than 2 cards of one NUMA node with room",
             false,
         ),
         (
@@ -211,6 +243,21 @@ fn the_pod_gets_one_line() {
         ("a100-0", "no card with 4096 MiB free")
     );
     assert_eq!(refusal.best.memory, Mebibytes(3200));
+}
+
+#[test]
+fn nodes_whose_cards_are_too_far_apart_are_counted() {
+    let named =
+        |name: &str, taken: &[usize]| Node { name: node(name).name, ..machine("bridge-x4", taken) };
+    let snapshot = snapshot(vec![named("a", &[0, 1]), named("b", &[0, 2]), named("c", &[0, 1, 2])]);
+    let wanted = near(Near::Link, apps(&[(2, Part::Whole)]));
+    let explanation =
+        decide(&snapshot, &Ask::new(&snapshot, &wanted, Policy::default())).unwrap_err();
+    assert_eq!(
+        explanation.to_string(),
+        "3 nodes: 2 have fewer than 2 cards joined by NVLink with room; \
+         1 has too few cards wholly free, best has 1 of 2"
+    );
 }
 
 #[test]

@@ -5,4 +5,8 @@ mod build;
 mod choosing;
 mod explaining;
 mod policies;
+mod gpu_manager;
+mod machines;
+mod preempting;
 mod ranking;
+mod topology;

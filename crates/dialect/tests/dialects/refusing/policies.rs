@@ -64,11 +64,12 @@ fn of_hami_s_list_the_first_policy_counts_and_the_rest_is_said() {
 
 #[test]
 fn an_unknown_policy_is_refused_with_those_there_are() {
+    let all = PolicyName::ALL.map(PolicyName::as_str).join(", ");
     for key in NODE.into_iter().chain(DEVICE) {
         for text in ["best", "binpack;spread", "binpack,best"] {
             assert_eq!(
                 draft().annotate(key, text).refusal(),
-                format!("annotation {key} is {text:?}; it must be one of binpack, spread, random")
+                format!("annotation {key} is {text:?}; it must be one of {all}")
             );
         }
     }
