@@ -67,7 +67,7 @@ pub fn read(pod: &Pod, settings: &Settings) -> Result<Option<Asked>, Refusal> {
         containers,
         one_card: speaks.one_card(),
         selector: selecting::selector(pod)?,
-        affinity: model::Affinity::default(),
+        affinity: choices::affinity(pod)?,
         overrides: choices::overrides(pod, settings, &mut notes)?,
         host: pod.host(),
         tickets: observing::tickets(pod, dialect),

@@ -19,3 +19,6 @@ pub const NODE_POLICY: &str = "nano-gpu/node-policy";
 
 /// Pod annotation: how cards are picked on the node for this pod.
 pub const DEVICE_POLICY: &str = "nano-gpu/device-policy";
+
+/// Pod annotation: how near to one another the cards of a container must be.
+pub const TOPOLOGY: &str = "nano-gpu/topology";

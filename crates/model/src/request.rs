@@ -212,14 +212,8 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// Every policy.
-    pub const ALL: [Self; 6] = [
-        Self::Stranding,
-        Self::Fgd,
-        Self::Binpack,
-        Self::Spread,
-        Self::Random,
-        Self::GpuManager,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Stranding, Self::Fgd, Self::Binpack, Self::Spread, Self::Random, Self::GpuManager];
 
     /// The name people write.
     pub const fn as_str(self) -> &'static str {

@@ -2,6 +2,7 @@
 
 use dialect::Settings;
 use model::PolicyName::{self, Binpack, Random, Spread};
+use model::{Affinity, Near};
 
 use crate::common::{Draft, pod};
 
@@ -59,7 +60,40 @@ fn of_hami_s_list_the_first_policy_counts_and_the_rest_is_said() {
             "annotation hami.io/gpu-scheduler-policy: {word} is not supported and has no effect"
         )
     };
-    assert_eq!(asked.notes, ["numa", "mutex", "topology-aware"].map(note));
+    assert_eq!(asked.notes, ["mutex"].map(note));
+    assert_eq!(asked.request.affinity, Affinity::Prefer(Near::Numa));
+}
+
+#[test]
+fn nearness_is_read_in_every_spelling() {
+    use Affinity::{Any, Prefer, Require};
+    let table = [
+        ("link", Prefer(Near::Link)),
+        (" Link-Strict ", Require(Near::Link)),
+        ("numa", Prefer(Near::Numa)),
+        ("numa-strict", Require(Near::Numa)),
+        ("none", Any),
+        ("", Any),
+    ];
+    for (text, expected) in table {
+        for key in ["nano-gpu/topology", "nvidia.com/device-topology-mode"] {
+            let asked = draft().annotate(key, text).read();
+            assert_eq!(asked.request.affinity, expected, "{key} {text:?}");
+        }
+    }
+    let bound = draft().annotate("nvidia.com/numa-bind", "true").read();
+    assert_eq!(bound.request.affinity, Require(Near::Numa));
+    assert_eq!(draft().annotate("nvidia.com/numa-bind", "false").read().request.affinity, Any);
+    let aware = draft().annotate("hami.io/gpu-scheduler-policy", "binpack,topology-aware").read();
+    assert_eq!(aware.request.affinity, Prefer(Near::Link));
+    let ours =
+        draft().annotate("nvidia.com/numa-bind", "true").annotate("nano-gpu/topology", "link");
+    assert_eq!(ours.read().request.affinity, Prefer(Near::Link));
+    assert_eq!(
+        draft().annotate("nano-gpu/topology", "near").refusal(),
+        "annotation nano-gpu/topology is \"near\"; it must be one of none, link, link-strict, numa, \
+         numa-strict"
+    );
 }
 
 #[test]
