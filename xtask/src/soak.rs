@@ -44,6 +44,26 @@ const SOAKS: &[Soak] = &[
             line: &["cargo", "test", "--release", "--workspace", "fuzz_"],
         },
     },
+    Soak {
+        name: "openb",
+        about: "placement on the public openb trace, whose folder NANOGPU_OPENB names",
+        invocation: Invocation {
+            env: &[],
+            unset: &[],
+            line: &[
+                "cargo",
+                "test",
+                "--release",
+                "-p",
+                "sim",
+                "--test",
+                "openb",
+                "--",
+                "--ignored",
+                "--nocapture",
+            ],
+        },
+    },
 ];
 
 /// Prints what there is, a line each.
@@ -77,7 +97,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
         let error = run(Path::new("."), "nonsense").unwrap_err();
-        assert_eq!(error.to_string(), "no soak is called `nonsense`; there are: laws, fuzz");
+        assert_eq!(error.to_string(), "no soak is called `nonsense`; there are: laws, fuzz, openb");
     }
 
     #[test]

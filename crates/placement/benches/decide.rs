@@ -9,21 +9,34 @@ use std::sync::Arc;
 use divan::{Bencher, black_box};
 use model::arb::{card, container_name, device_id, node_name};
 use model::{
-    Affinity, Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState, Hold, Host,
-    Mebibytes, MemoryAsk, MilliCpu, Node, Overrides, Part, PodId, PodUid, PolicyName, Request,
-    Role, Selector, Statistics, Workload,
+    Affinity, Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState,
+    Hold, Host, Mebibytes, MemoryAsk, MilliCpu, Node, Overrides, Part, PodId, PodUid, PolicyName,
+    Request, Role, Selector, Statistics, Workload,
 };
 use placement::{Ask, Board, Policy, choose, learn};
 
-const NODES: [usize; 4] = [100, 1_000, 5_000, 20_000];
+/// A policy and a size of cluster; eight cards a node.
+#[derive(Clone, Copy)]
+struct Case(PolicyName, usize);
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.0, self.1)
+    }
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    let sizes = [100, 1_000, 5_000, 20_000];
+    PolicyName::ALL.into_iter().flat_map(move |policy| sizes.map(|nodes| Case(policy, nodes)))
+}
 
 fn main() {
     divan::main();
 }
 
-#[divan::bench(args = NODES, consts = [0, 1, 2, 3, 4])]
-fn warm<const POLICY: usize>(bencher: Bencher, nodes: usize) {
-    let mut world = World::new(nodes, PolicyName::ALL[POLICY]);
+#[divan::bench(args = cases())]
+fn warm(bencher: Bencher, &Case(policy, nodes): &Case) {
+    let mut world = World::new(nodes, policy);
     let request = request(30, 0);
     world.decide(&request);
     let mut at = 0;
@@ -34,9 +47,9 @@ fn warm<const POLICY: usize>(bencher: Bencher, nodes: usize) {
     });
 }
 
-#[divan::bench(args = NODES, consts = [0, 1, 2, 3, 4])]
-fn cold<const POLICY: usize>(bencher: Bencher, nodes: usize) {
-    let mut world = World::new(nodes, PolicyName::ALL[POLICY]);
+#[divan::bench(args = cases())]
+fn cold(bencher: Bencher, &Case(policy, nodes): &Case) {
+    let mut world = World::new(nodes, policy);
     let mut kind = 0;
     bencher.bench_local(|| {
         kind += 1;

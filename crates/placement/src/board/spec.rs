@@ -71,24 +71,45 @@ impl Spec {
         row.cpu >= self.cpu && row.memory >= self.memory && self.tickets.iter().all(has)
     }
 
-    /// Whether `part` fits on `slot`.
-    pub(crate) fn fits(&self, slot: &Slot, part: OnePart) -> bool {
-        self.models & bit(slot.model.into()) != 0
-            && match part {
-                OnePart::Whole => slot.is(SELLS | IDLE),
-                OnePart::Exact { cores, memory } => {
-                    slot.is(SELLS) && slot.cores >= cores && slot.memory >= memory
-                }
-                OnePart::Percent { cores, part } => {
-                    slot.is(SELLS) && slot.cores >= cores && slot.memory >= percent(slot, part)
-                }
-            }
+    /// What a device must have for `part`.
+    pub(crate) fn needs(&self, part: OnePart) -> Needs {
+        let models = self.models;
+        let share = Needs { models, flags: SELLS, cores: 0, memory: 0, percent: 0 };
+        match part {
+            OnePart::Whole => Needs { flags: SELLS | IDLE, ..share },
+            OnePart::Exact { cores, memory } => Needs { cores, memory, ..share },
+            OnePart::Percent { cores, part } => Needs { cores, percent: part.into(), ..share },
+        }
     }
 
     /// Whether at least `cards` devices of `view` fit.
     pub(crate) fn enough(&self, view: &View, cards: u32, part: OnePart) -> bool {
-        let fitting = view.slots.iter().filter(|slot| self.fits(slot, part));
+        let needs = self.needs(part);
+        let fitting = view.slots.iter().filter(|slot| needs.are_met(slot));
         fitting.take(cards as usize).count() == cards as usize
+    }
+}
+
+/// What a device must have. One shape for every part, so that the loop over all devices of a
+/// cluster has no cases to tell apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    models: u64,
+    flags: u8,
+    cores: u16,
+    memory: u32,
+    percent: u64,
+}
+
+impl Needs {
+    pub(crate) fn are_met(&self, slot: &Slot) -> bool {
+        // Memory of at least `percent` hundredths, rounded down, without a division.
+        let part = (u64::from(slot.memory) + 1) * 100 > u64::from(slot.all_memory) * self.percent;
+        slot.is(self.flags)
+            & (self.models & bit(slot.model.into()) != 0)
+            & (slot.cores >= self.cores)
+            & (slot.memory >= self.memory)
+            & part
     }
 }
 
@@ -96,11 +117,6 @@ impl Spec {
 /// asked in full, see [`Asks::Several`].
 pub(crate) fn bit(number: usize) -> u64 {
     1 << number.min(63)
-}
-
-/// So many percent of a device's memory, in MiB.
-fn percent(slot: &Slot, part: u16) -> u32 {
-    u32::try_from(u64::from(slot.all_memory) * u64::from(part) / 100).unwrap_or(u32::MAX)
 }
 
 fn asks(ask: &Ask) -> Asks {

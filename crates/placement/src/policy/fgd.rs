@@ -18,8 +18,8 @@ pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken
     let drop = match taken {
         Taken::Host => before - fragmentation(&cards, left, &numbers.typical),
         Taken::One { cards: 1, part } if !matches!(part, OnePart::Whole) => {
-            let cores = milli(part);
-            let fitting = (0..view.slots.len()).filter(|&i| spec.fits(&view.slots[i], part));
+            let (cores, needs) = (milli(part), spec.needs(part));
+            let fitting = (0..view.slots.len()).filter(|&i| needs.are_met(&view.slots[i]));
             let mut best = i64::MIN;
             for i in fitting {
                 cards.free[i] -= cores;
@@ -29,7 +29,8 @@ pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken
             best
         }
         Taken::One { cards: count, part } => {
-            let fitting = (0..view.slots.len()).filter(|&i| spec.fits(&view.slots[i], part));
+            let needs = spec.needs(part);
+            let fitting = (0..view.slots.len()).filter(|&i| needs.are_met(&view.slots[i]));
             for i in fitting.take(count as usize) {
                 cards.free[i] -= milli(part).min(cards.free[i]);
             }

@@ -85,7 +85,8 @@ fn is_strained(view: &View, spec: &Spec, taken: Taken) -> bool {
     match taken {
         Taken::Host => false,
         Taken::One { cards, part } => {
-            let cool = view.slots.iter().filter(|slot| !slot.is(HOT) && spec.fits(slot, part));
+            let needs = spec.needs(part);
+            let cool = view.slots.iter().filter(|slot| !slot.is(HOT) && needs.are_met(slot));
             cool.take(cards as usize).count() < cards as usize
         }
         Taken::Several(holds) => holds.iter().any(|(place, _)| view.slots[*place].is(HOT)),

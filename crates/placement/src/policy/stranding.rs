@@ -32,13 +32,10 @@ const OFFSET: i64 = 1 << 50;
 /// The cheapest way first; [`REFUSED`] if a pod of one card fits on none.
 pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken) -> u64 {
     let row = view.row;
-    let served = numbers.served(row.cpu - spec.cpu, row.memory - spec.memory);
-    let price = numbers.prices[row.shape as usize];
-    let cost = |effect: Effect| {
-        let room = row.room - effect.room;
-        let stranded = room.saturating_sub(served).max(0) - row.stranded;
-        let weighted = PRICE * price * effect.size / 1024 + VALUE * effect.value + OPEN * room;
-        stranded + (weighted >> 10)
+    let costs = Costs {
+        room: row.room,
+        served: numbers.served(row.cpu - spec.cpu, row.memory - spec.memory),
+        price: PRICE * numbers.prices[row.shape as usize] / 1024,
     };
     let cost = match taken {
         Taken::Host => {
@@ -46,22 +43,21 @@ pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken
             let cards = i64::from(row.len) * CARD;
             let part = i128::from(spec.cpu) * i128::from(cards) / i128::from(row.all_cpu);
             let size = i64::try_from(part).unwrap_or(cards);
-            cost(Effect { size, ..Effect::default() })
-        }
-        Taken::One { cards: 1, part } => {
-            let mut weighing = Weighing::new(part, numbers);
-            let fitting = view.slots.iter().filter(|slot| spec.fits(slot, part));
-            match fitting.map(|slot| cost(weighing.effect(slot))).min() {
-                Some(cost) => cost,
-                None => return REFUSED,
-            }
+            costs.of(Effect { size, ..Effect::default() })
         }
         Taken::One { cards, part } => {
-            let mut weighing = Weighing::new(part, numbers);
-            let fitting = view.slots.iter().filter(|slot| spec.fits(slot, part));
-            let mut effects: Vec<Effect> = fitting.map(|slot| weighing.effect(slot)).collect();
-            effects.sort_by_key(|effect| effect.value / STEP);
-            cost(effects.into_iter().take(cards as usize).sum())
+            let (needs, mut weighing) = (spec.needs(part), Weighing::new(part, numbers));
+            let fitting = view.slots.iter().filter(|slot| needs.are_met(slot));
+            if cards == 1 {
+                match fitting.map(|slot| costs.of(weighing.effect(slot))).min() {
+                    Some(cost) => cost,
+                    None => return REFUSED,
+                }
+            } else {
+                let mut effects: Vec<Effect> = fitting.map(|slot| weighing.effect(slot)).collect();
+                effects.sort_by_key(|effect| effect.value / STEP);
+                costs.of(effects.into_iter().take(cards as usize).sum())
+            }
         }
         Taken::Several(holds) => {
             let effects = holds.iter().map(|(place, hold)| {
@@ -71,10 +67,26 @@ pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken
                     if hold.whole { OnePart::Whole } else { OnePart::Exact { cores, memory } };
                 Weighing::new(part, numbers).effect(&view.slots[*place])
             });
-            cost(effects.sum())
+            costs.of(effects.sum())
         }
     };
-    ((cost + OFFSET) / STEP).unsigned_abs()
+    (((cost >> 10) - row.stranded + OFFSET) / STEP).unsigned_abs()
+}
+
+/// What the cost of a placement on one node depends on.
+struct Costs {
+    room: i64,
+    served: i64,
+    price: i64,
+}
+
+impl Costs {
+    /// The cost of `effect` in 1024ths of a millionth, but for what is stranded already.
+    fn of(&self, effect: Effect) -> i64 {
+        let room = self.room - effect.room;
+        let stranded = room.saturating_sub(self.served).max(0);
+        (stranded << 10) + self.price * effect.size + VALUE * effect.value + OPEN * room
+    }
 }
 
 /// What taking a part of a card does.
@@ -100,45 +112,45 @@ impl std::iter::Sum for Effect {
 
 /// Weighs one part on one card after the other.
 struct Weighing<'a> {
-    part: OnePart,
     numbers: &'a Numbers,
-    /// What an amount of memory is on cards of this size: cards of a node are mostly equal.
-    memory: (u32, u32),
+    /// Compute taken.
+    cores: u32,
+    /// Memory taken, as an amount; nothing if `by_memory` holds for every card.
+    memory: Option<u32>,
+    /// What the memory is worth in compute on cards of `all_memory`: cards of a node are mostly
+    /// equal.
+    all_memory: u32,
+    by_memory: u32,
 }
 
 impl<'a> Weighing<'a> {
     fn new(part: OnePart, numbers: &'a Numbers) -> Self {
-        let by_memory = match part {
-            OnePart::Percent { part, .. } => numbers.percent_as_compute(part),
-            OnePart::Whole | OnePart::Exact { .. } => 0,
-        };
-        Self { part, numbers, memory: (0, by_memory) }
+        let whole =
+            Self { numbers, cores: 1_000_000, memory: None, all_memory: 0, by_memory: 1_000_000 };
+        match part {
+            OnePart::Whole => whole,
+            OnePart::Percent { cores, part } => {
+                let by_memory = numbers.percent_as_compute(part);
+                Self { cores: u32::from(cores) * 10_000, by_memory, ..whole }
+            }
+            OnePart::Exact { cores, memory } => {
+                Self { cores: u32::from(cores) * 10_000, memory: Some(memory), ..whole }
+            }
+        }
     }
 
     fn effect(&mut self, slot: &Slot) -> Effect {
-        let cores = match self.part {
-            OnePart::Whole => {
-                let (room, value) = (slot.effective.into(), slot.value.into());
-                return Effect { room, value, size: CARD };
-            }
-            OnePart::Percent { cores, .. } => cores,
-            OnePart::Exact { cores, memory } => {
-                if self.memory.0 != slot.all_memory {
-                    let by_memory = self.numbers.memory_as_compute(memory, slot.all_memory);
-                    self.memory = (slot.all_memory, by_memory);
-                }
-                cores
-            }
-        };
-        let by_memory = self.memory.1;
-        let asked = u32::from(cores) * 10_000;
-        let cores_left = u32::from(slot.cores) * 10_000 - asked;
-        let memory_left = slot.memory_effective.saturating_sub(by_memory);
+        if let Some(memory) = self.memory.filter(|_| self.all_memory != slot.all_memory) {
+            self.by_memory = self.numbers.memory_as_compute(memory, slot.all_memory);
+            self.all_memory = slot.all_memory;
+        }
+        let cores_left = (u32::from(slot.cores) * 10_000).saturating_sub(self.cores);
+        let memory_left = slot.memory_effective.saturating_sub(self.by_memory);
         let after = cores_left.min(memory_left).min(slot.effective);
         Effect {
             room: (slot.effective - after).into(),
             value: (slot.value - self.numbers.value(after)).into(),
-            size: asked.max(by_memory).min(1_000_000).into(),
+            size: self.cores.max(self.by_memory).min(1_000_000).into(),
         }
     }
 }

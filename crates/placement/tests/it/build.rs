@@ -7,8 +7,7 @@ use model::arb::{card, container_name, device_id, node_name};
 use model::{
     Affinity, Agent, Allowance, Bytes, CardModel, ContainerRequest, Cores, Device, DeviceState,
     Health, Hold, Host, Inventory, Mebibytes, MemoryAsk, MilliCpu, Node, Overrides, Part,
-    Placement, PodId, PodUid, Profile, Request, Role, Selector, Snapshot, Statistics,
-    Topology,
+    Placement, PodId, PodUid, Profile, Request, Role, Selector, Snapshot, Statistics, Topology,
 };
 use placement::{Ask, NodeRefusal, Policy};
 

@@ -4,9 +4,9 @@
 mod build;
 mod choosing;
 mod explaining;
-mod policies;
 mod gpu_manager;
 mod machines;
+mod policies;
 mod preempting;
 mod ranking;
 mod topology;
