@@ -83,7 +83,7 @@ impl Baseline {
         let gpu_asked = milli(request) as f64 / 10.0 / MOST_CARDS;
         let score = match self {
             Self::AnyFit => 0.0,
-            Self::DotProd => 1.0 - (cpu_free * cpu_asked + gpu_free * gpu_asked) / 2.0,
+            Self::DotProd => 1.0 - f64::midpoint(cpu_free * cpu_asked, gpu_free * gpu_asked),
             Self::BestFit => 1.0 - ((cpu_free - cpu_asked) * 0.5 + (gpu_free - gpu_asked) * 0.5),
             Self::GpuPacking => return packing(node, request),
             Self::GpuClustering => return clustering(node, request, sizes),
@@ -108,7 +108,7 @@ pub fn least_allocated(
         let left = node.free.without(&request.host);
         let cpu = left.cpu.0 * 100 / node.allocatable.cpu.0.max(1);
         let memory = left.memory.0 / (node.allocatable.memory.0 / 100).max(1);
-        (cpu + memory) / 2
+        cpu.midpoint(memory)
     };
     let fitting = || nodes.iter().enumerate().filter(|(_, node)| node.free.covers(&request.host));
     let highest = fitting().map(|(_, node)| score(node)).max()?;

@@ -14,6 +14,7 @@
 
 pub mod arrival;
 pub mod baseline;
+pub mod blocks;
 pub mod churn;
 pub mod commands;
 pub mod compare;

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, bail, ensure};
 use model::{
-    Agent, Bytes, CardModel, ContainerName, ContainerRequest, Cores, Device, DeviceId, DeviceState,
-    Health, Host, Kind, Mebibytes, MemoryAsk, Mig, MilliCpu, Node, NodeName, Overrides, Part,
-    PodId, PodUid, Request, Role, Selector,
+    Affinity, Agent, Bytes, CardModel, ContainerName, ContainerRequest, Cores, Device, DeviceId,
+    DeviceState, Health, Host, Kind, Mebibytes, MemoryAsk, Mig, MilliCpu, Node, NodeName,
+    Overrides, Part, PodId, PodUid, Request, Role, Selector, Topology,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -114,7 +114,7 @@ const POD_COLUMNS: [&str; 5] = ["name", "cpu_milli", "memory_mib", "num_gpu", "g
 /// What a card has where the list does not say. Shares then ask for percents of it.
 const CARD_MEMORY: u64 = 32_768;
 /// More cards on one node are a typing error.
-const MOST_CARDS: u32 = 64;
+const MOST_CARDS: usize = 64;
 
 /// Reads a list of nodes.
 pub fn nodes(path: &Path) -> Result<Vec<Node>> {
@@ -154,14 +154,14 @@ impl NodeRow {
     /// The empty node.
     pub fn node(&self) -> Result<Node> {
         ensure!(
-            self.gpu <= MOST_CARDS,
+            self.gpu as usize <= MOST_CARDS,
             "has {} cards; a node may have at most {MOST_CARDS}",
             self.gpu
         );
         let host = host(self.cpu_milli, self.memory_mib);
         let memory = Mebibytes(self.card_mem_mib.unwrap_or(CARD_MEMORY));
-        let device = |index: u32| -> Result<DeviceState> {
-            Ok(DeviceState::idle(Arc::new(Device {
+        let device = |index: u32| -> Result<Arc<Device>> {
+            Ok(Arc::new(Device {
                 kind: Kind::Gpu,
                 id: DeviceId::parse(&format!("GPU-{}-{index}", self.sn))?,
                 index,
@@ -171,10 +171,12 @@ impl NodeRow {
                 memory,
                 cores: Cores::CARD,
                 numa: None,
+                nic: None,
                 health: Health::Healthy,
                 mig: Mig::Off,
-            })))
+            }))
         };
+        let devices: Vec<Arc<Device>> = (0..self.gpu).map(device).collect::<Result<_>>()?;
         Ok(Node {
             name: NodeName::parse(&self.sn)?,
             allocatable: host,
@@ -182,8 +184,8 @@ impl NodeRow {
             pool: None,
             agent: Agent::Fresh,
             problem: None,
-            devices: (0..self.gpu).map(device).collect::<Result<_>>()?,
-            links: Arc::from([]),
+            topology: unwired(&devices),
+            devices: devices.into_iter().map(DeviceState::idle).collect(),
             tickets: BTreeMap::new(),
             holders: Vec::new(),
             missing: Vec::new(),
@@ -234,6 +236,7 @@ impl PodRow {
                     models: if models.is_empty() { Vec::new() } else { vec![models] },
                     ..Selector::default()
                 },
+                affinity: Affinity::default(),
                 overrides: Overrides::default(),
                 host: host(self.cpu_milli, self.memory_mib),
                 tickets: Vec::new(),
@@ -248,6 +251,13 @@ impl PodRow {
 /// Host CPU and memory from the units of traces and snapshots.
 pub fn host(cpu_milli: u64, memory_mib: u64) -> Host {
     Host { cpu: MilliCpu(cpu_milli), memory: Bytes(memory_mib.saturating_mul(1 << 20)) }
+}
+
+/// Of cards whose links nobody reported: the same for as many cards, so it is made once.
+fn unwired(devices: &[Arc<Device>]) -> Arc<Topology> {
+    static KNOWN: [OnceLock<Arc<Topology>>; MOST_CARDS + 1] =
+        [const { OnceLock::new() }; MOST_CARDS + 1];
+    KNOWN[devices.len()].get_or_init(|| Arc::new(Topology::new(devices, &[]))).clone()
 }
 
 fn main() -> ContainerName {

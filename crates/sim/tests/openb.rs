@@ -81,7 +81,10 @@ fn the_literature_is_reproduced() {
             // As published, the typical pods of the whole trace are known from the start.
             let got = allocated(workload, Run { oracle: true, ..how(decider) });
             if (got - expected).abs() > 0.3 {
-                off.push(format!("{workload} {}: {got:.2}, published {expected}", decider.as_str()));
+                off.push(format!(
+                    "{workload} {}: {got:.2}, published {expected}",
+                    decider.as_str()
+                ));
             }
         }
     }
