@@ -1,5 +1,6 @@
 //! The numbers of docs/placement.md, on the public openb trace. The trace is not ours to ship:
 //! `NANOGPU_OPENB=<its folder> cargo xtask soak openb`.
+#![expect(clippy::print_stdout, reason = "the numbers are what a soak is for")]
 
 use std::path::PathBuf;
 

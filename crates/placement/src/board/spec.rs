@@ -106,10 +106,10 @@ impl Needs {
         // Memory of at least `percent` hundredths, rounded down, without a division.
         let part = (u64::from(slot.memory) + 1) * 100 > u64::from(slot.all_memory) * self.percent;
         slot.is(self.flags)
-            & (self.models & bit(slot.model.into()) != 0)
-            & (slot.cores >= self.cores)
-            & (slot.memory >= self.memory)
-            & part
+            && self.models & bit(slot.model.into()) != 0
+            && slot.cores >= self.cores
+            && slot.memory >= self.memory
+            && part
     }
 }
 
