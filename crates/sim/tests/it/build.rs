@@ -1,5 +1,6 @@
 //! Small worlds, and the command itself.
 
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -95,7 +96,7 @@ pub(crate) fn trace(name: &str) -> (String, String) {
     for i in 0..20 {
         let (cards, milli) = [(1, 470), (1, 1000), (0, 0), (1, 810), (2, 1000)][i % 5];
         let model = if i % 4 == 0 { "V100" } else { "" };
-        pods.push_str(&format!("pod-{i},2000,4096,{cards},{milli},{model},LS\n"));
+        writeln!(pods, "pod-{i},2000,4096,{cards},{milli},{model},LS").unwrap();
     }
     (file(&format!("{name}-nodes.csv"), nodes), file(&format!("{name}-pods.csv"), &pods))
 }
