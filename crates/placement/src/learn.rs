@@ -153,22 +153,28 @@ fn fits_empty(kind: &PodKind, shape: &Shape) -> bool {
     kind.host.0 <= shape.host.0 && kind.host.1 <= shape.host.1 && usable.count() >= wanted
 }
 
-/// The most frequent kinds until they cover most pods, with their weights.
+/// The most frequent kinds until they cover most pods, with their weights. Host memory does not
+/// tell kinds apart here, as in the literature: fragmentation is not about it.
 fn typical(workload: &Workload) -> Vec<(PodKind, u64)> {
-    let mut kinds: Vec<(&PodKind, u64)> = workload.kinds().collect();
+    let mut counts: BTreeMap<PodKind, u64> = BTreeMap::new();
+    for (kind, count) in workload.kinds() {
+        let kind = PodKind { host: (kind.host.0, 0), ..kind.clone() };
+        *counts.entry(kind).or_default() += count;
+    }
+    let all: u64 = counts.values().sum();
+    let mut kinds: Vec<(PodKind, u64)> = counts.into_iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let all: u64 = kinds.iter().map(|(_, count)| count).sum();
     let mut covered = 0;
-    let mut kept = Vec::new();
-    for (kind, count) in kinds {
-        if covered * 100 >= all * COVERED {
-            break;
-        }
+    let frequent = kinds.iter().take_while(|(_, count)| {
+        let more_needed = covered * 100 < all * COVERED;
         covered += count;
-        kept.push((kind.clone(), count));
+        more_needed
+    });
+    let kept = frequent.count();
+    kinds.truncate(kept);
+    let covered = kinds.iter().map(|(_, count)| count).sum::<u64>().max(1);
+    for (_, weight) in &mut kinds {
+        *weight = *weight * CARD / covered;
     }
-    for (_, weight) in &mut kept {
-        *weight = *weight * CARD / covered.max(1);
-    }
-    kept
+    kinds
 }
