@@ -35,9 +35,14 @@ struct Typical {
     /// Of each card.
     milli: u32,
     memory: Mebibytes,
-    /// Whether cards of a model will do, by its number.
-    admits: Vec<bool>,
+    /// The models that will do, a bit each.
+    models: u64,
     weight: u64,
+}
+
+/// The bit of a model. Beyond the 64th they are taken for one.
+const fn bit(number: usize) -> u64 {
+    1 << if number < 63 { number } else { 63 }
 }
 
 /// What makes two pods alike, as far as the paper looks.
@@ -66,9 +71,10 @@ impl Fragmentation {
                 break;
             }
             covered += count;
-            let admits = models.iter().map(|model| request.selector.admits_model(model));
-            let admits = admits.collect();
-            typical.push(Typical { cpu, cards, milli, memory, admits, weight: count });
+            let admitted = models.iter().enumerate();
+            let admitted = admitted.filter(|(_, model)| request.selector.admits_model(model));
+            let models = admitted.fold(0, |bits, (number, _)| bits | bit(number));
+            typical.push(Typical { cpu, cards, milli, memory, models, weight: count });
         }
         for kind in &mut typical {
             kind.weight = kind.weight * ONE / covered.max(1);
@@ -96,24 +102,23 @@ impl Fragmentation {
 
     fn card(&self, state: &DeviceState) -> Card {
         let model = self.models.iter().position(|known| *known == state.device.model);
-        let sells = state.sells();
         Card {
-            free: if sells { state.free_cores().0.saturating_mul(10) } else { 0 },
+            free: if state.sells() { state.free_cores().0.saturating_mul(10) } else { 0 },
             memory: state.free_memory(),
-            model: model.unwrap_or(usize::MAX),
+            model: model.map_or(0, bit),
         }
     }
 }
 
-/// One card: what is free of it, and the number of its model.
+/// One card: what is free of it, and the bit of its model.
 struct Card {
     free: u32,
     memory: Mebibytes,
-    model: usize,
+    model: u64,
 }
 
 fn useless(cards: &[Card], cpu: u64, typical: &[Typical]) -> u64 {
-    let all: u64 = cards.iter().map(|card| u64::from(card.free)).sum();
+    let all: u32 = cards.iter().map(|card| card.free).sum();
     if all == 0 {
         return 0;
     }
@@ -121,18 +126,18 @@ fn useless(cards: &[Card], cpu: u64, typical: &[Typical]) -> u64 {
         if pod.cards == 0 || cpu < pod.cpu {
             return all;
         }
-        let (mut fitting, mut small) = (0, 0);
+        // Asked for every placement of a replay: no branch in the loop.
+        let (mut fitting, mut useful) = (0, 0);
         for card in cards {
-            let admitted = pod.admits.get(card.model).copied().unwrap_or(false);
-            if admitted && card.free >= pod.milli && card.memory >= pod.memory {
-                fitting += 1;
-            } else {
-                small += u64::from(card.free);
-            }
+            let fits = u32::from(card.free >= pod.milli)
+                & u32::from(card.memory >= pod.memory)
+                & u32::from(card.model & pod.models != 0);
+            fitting += fits;
+            useful += fits * card.free;
         }
-        if fitting < pod.cards { all } else { small }
+        if fitting < pod.cards { all } else { all - useful }
     };
-    typical.iter().map(|pod| of(pod) * pod.weight).sum()
+    typical.iter().map(|pod| u64::from(of(pod)) * pod.weight).sum()
 }
 
 /// A pod of several containers is judged by the first.
