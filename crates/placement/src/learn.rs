@@ -11,14 +11,21 @@ const CARD: u64 = 1_000_000;
 /// estimate above the truth calls room stranded that is not, and costs far more than one below.
 const FRUGAL: u128 = 90;
 
+/// The most that one kind of pods can add to a price, in millionths: where next to nothing is
+/// left, more would say nothing.
+const MOST_DEAR: u128 = 2_000_000;
+
 /// How much of the workload the typical kinds cover, in percent.
 const COVERED: u64 = 95;
 
 /// Learns from the pods seen so far and the nodes there are.
 pub fn learn<'a>(workload: &Workload, nodes: impl Iterator<Item = &'a Node>) -> Statistics {
-    let mut shapes: BTreeMap<Shape, u64> = BTreeMap::new();
+    let mut shapes = Shapes::new();
     for node in nodes {
-        *shapes.entry(Shape::of(node)).or_default() += 1;
+        let group = shapes.entry(Shape::of(node)).or_default();
+        let selling = node.devices.iter().filter(|state| state.sells());
+        group.room += selling.map(|state| u128::from(state.free_cores().0)).sum::<u128>();
+        group.nodes += 1;
     }
     let mut sums = Sums::default();
     for (kind, count) in workload.kinds() {
@@ -32,6 +39,17 @@ pub fn learn<'a>(workload: &Workload, nodes: impl Iterator<Item = &'a Node>) -> 
         prices: prices(workload, &shapes),
         typical: typical(workload),
     }
+}
+
+/// The nodes, by what makes them alike.
+type Shapes = BTreeMap<Shape, Group>;
+
+/// Nodes of one shape.
+#[derive(Default)]
+struct Group {
+    nodes: u64,
+    /// Compute that is free on their cards, in percent of a card.
+    room: u128,
 }
 
 #[derive(Default)]
@@ -48,7 +66,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, kind: &PodKind, count: u64, shapes: &BTreeMap<Shape, u64>) {
+    fn add(&mut self, kind: &PodKind, count: u64, shapes: &Shapes) {
         if kind.cards.is_empty() {
             return;
         }
@@ -100,36 +118,34 @@ impl Sums {
 }
 
 /// An amount of memory in thousandths of the mean card.
-fn in_milli(memory: Mebibytes, shapes: &BTreeMap<Shape, u64>) -> u128 {
-    let cards = || shapes.iter().flat_map(|(shape, n)| shape.cards.iter().map(move |c| (c, *n)));
-    let count: u128 = cards().map(|(_, n)| u128::from(n)).sum();
-    let all: u128 = cards().map(|((_, memory, _), n)| u128::from(memory.0) * u128::from(n)).sum();
+fn in_milli(memory: Mebibytes, shapes: &Shapes) -> u128 {
+    let (mut count, mut all) = (0, 0);
+    for (shape, group) in shapes {
+        let nodes = u128::from(group.nodes);
+        count += shape.cards.len() as u128 * nodes;
+        all += shape.cards.iter().map(|(_, memory, _)| u128::from(memory.0)).sum::<u128>() * nodes;
+    }
     (u128::from(memory.0) * 1000 * count).checked_div(all).unwrap_or(1000)
 }
 
-/// For each shape: how much demand could go there, for each card of all shapes that demand could
-/// go to. A shape that many kinds depend on is dear to the others.
+/// For each shape: how much demand could go there, for the room that is left on all shapes that
+/// demand could go to. A shape that many kinds depend on is dear to the others, and becomes
+/// dearer as it fills up.
 ///
-/// The pods seen stand for all that will come, so their demand is scaled to fill the cluster:
+/// The pods seen stand for all that will come, so their demand is scaled to fill what is free:
 /// a price is right from the first pods on and does not grow with their number.
-fn prices(workload: &Workload, shapes: &BTreeMap<Shape, u64>) -> BTreeMap<Shape, u64> {
-    let cards = |shapes: &[(&Shape, u64)]| -> u128 {
-        shapes.iter().map(|(shape, n)| shape.cards.len() as u128 * u128::from(*n)).sum()
-    };
+fn prices(workload: &Workload, shapes: &Shapes) -> BTreeMap<Shape, u64> {
     let demand = |(kind, count): (&PodKind, u64)| u128::from(kind.gpu_milli()) * u128::from(count);
     let all_demand = workload.kinds().map(demand).sum::<u128>().max(1);
-    let all_cards = cards(&shapes.iter().map(|(shape, n)| (shape, *n)).collect::<Vec<_>>());
+    let all_room: u128 = shapes.values().map(|group| group.room).sum();
     let mut prices: BTreeMap<Shape, u64> = BTreeMap::new();
     for (kind, count) in workload.kinds().filter(|(kind, _)| !kind.cards.is_empty()) {
-        let fitting: Vec<(&Shape, u64)> = shapes
-            .iter()
-            .filter(|(shape, _)| fits_empty(kind, shape))
-            .map(|(s, n)| (s, *n))
-            .collect();
+        let fitting = || shapes.iter().filter(|(shape, _)| fits_empty(kind, shape));
         // In millionths: many small demands must not round to nothing.
-        let scaled = demand((kind, count)) * all_cards * 1_000_000 / all_demand;
-        let each = scaled.checked_div(cards(&fitting)).unwrap_or(0);
-        for (shape, _) in fitting {
+        let scaled = demand((kind, count)) * all_room * 1_000_000 / all_demand;
+        let left: u128 = fitting().map(|(_, group)| group.room).sum();
+        let each = scaled.checked_div(left).unwrap_or(0).min(MOST_DEAR);
+        for (shape, _) in fitting() {
             let price = prices.entry(shape.clone()).or_default();
             *price = price.saturating_add(u64::try_from(each).unwrap_or(u64::MAX));
         }
