@@ -52,7 +52,7 @@ fn explain(reports: &[Report], cards: usize) -> String {
          When they had asked for as much as there is, {best} had put {:.1} % of the cards to use \
          and {worst} {:.1} %:\n\
          {more:.0} of {cards} cards more, on the same nodes and for the same pods.\n\
-         Of the {:.1} % that {worst} left free, {:.1} % are fragmented: in pieces, or without the \
+         Of the {:.1} % that {worst} left free, {:.1} are fragmented: in pieces, or without the \
          CPU, for the pods that come.\n\
          \n\
          Next, try a larger cluster or your own trace, with a plot, and with pods that leave:\n\

@@ -14,8 +14,9 @@ use crate::trace;
 use crate::what_if::{Answer, Change, Outcome, State, answer};
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = FORMAT)]
 pub(super) struct WhatIf {
-    /// The snapshot, as JSON
+    /// The snapshot, as JSON (--help shows its form)
     #[arg(long, value_name = "FILE")]
     snapshot: PathBuf,
     /// By which policies pods are placed, with commas between them
@@ -48,6 +49,18 @@ pub(super) struct WhatIf {
     #[arg(long)]
     json: bool,
 }
+
+const FORMAT: &str = r#"A snapshot:
+  {"version": 1,
+   "nodes": [{"name": "gpu-1", "cpuMilli": 96000, "memoryMiB": 393216,
+              "inventory": "<the text of nano-gpu/inventory>",
+              "pods": [{"namespace": "a", "name": "p", "uid": "u", "cpuMilli": 4000,
+                        "memoryMiB": 8192, "placement": "<the text of nano-gpu/placement>"}]}],
+   "pending": [{"namespace": "a", "name": "q", "uid": "v", "cpuMilli": 1000, "memoryMiB": 2048,
+                "requests": [{"container": "main", "cards": 1, "cores": 30, "memoryMiB": 4096}],
+                "models": ["A100", "H100"]}]}
+A request without cores and memory is for whole cards. A pod on a node may have requests and models
+too; else, if its node is drained, it asks for what its placement says, of any model."#;
 
 /// Of a long list of pods, how many are shown.
 const SHOWN: usize = 20;

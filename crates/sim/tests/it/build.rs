@@ -60,6 +60,11 @@ pub(crate) fn made() -> Scene {
     Made::new(12, 200, 5).scene("made").unwrap()
 }
 
+/// Whether two percentages are the same, but for how floats round.
+pub(crate) fn near(one: f64, other: f64) {
+    assert!((one - other).abs() < 0.001, "{one} is not {other}");
+}
+
 /// Runs the command.
 pub(crate) fn sim(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nanogpu-sim"));

@@ -9,7 +9,6 @@ mod generating;
 #[cfg(test)]
 mod outputs;
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "sums small enough to be exact")]
 mod protocol;
 #[cfg(test)]
 mod states;

@@ -6,7 +6,7 @@ use sim::replay::{Decider, Run, run};
 use sim::trace::TracePod;
 use sim::world::World;
 
-use crate::build::{in_order, node, pod, row};
+use crate::build::{in_order, near, node, pod, row};
 
 fn pods(count: u32, milli: u32) -> Vec<TracePod> {
     (0..count).map(|i| pod(&format!("p{i:03}"), milli)).collect()
@@ -25,7 +25,7 @@ fn each_pod_is_tried_once() {
     assert_eq!(outcome.nanos.len(), 4);
     // The second share finds no room and is not tried again, the third does.
     assert_eq!(outcome.failed, [("one-card", 1), ("share", 1)].into());
-    assert!((outcome.steps[&250].allocated - 90.0).abs() < 1e-9);
+    near(outcome.steps[&250].allocated, 90.0);
 }
 
 #[test]
@@ -76,15 +76,17 @@ fn nodes_stand_in_an_order_of_the_seed() {
 fn results_are_means_within_the_rounded_percent() {
     // Two cards: each pod is half a percent, so two fall into each rounded one.
     let outcome = run(&[node("a", 64, 2, "T4")], &pods(8, 10), Run { to: 2, ..in_order() }, 1);
-    let means: Vec<(u64, f64)> = outcome.steps.iter().map(|(p, s)| (*p, s.allocated)).collect();
-    assert_eq!(means, [(1, 0.75), (2, 1.75)]);
+    assert_eq!(outcome.steps.keys().collect::<Vec<_>>(), [&1, &2]);
+    near(outcome.steps[&1].allocated, 0.75);
+    near(outcome.steps[&2].allocated, 1.75);
 }
 
 #[test]
 fn where_a_pod_skips_percents_all_is_as_before() {
     let outcome = run(&[node("a", 64, 4, "T4")], &pods(8, 1000), Run { to: 75, ..in_order() }, 1);
-    let at = |percent| outcome.steps[&percent].allocated;
-    assert_eq!([at(24), at(25), at(26), at(49), at(50)], [0.0, 25.0, 25.0, 25.0, 50.0]);
+    for (percent, expected) in [(24, 0.0), (25, 25.0), (26, 25.0), (49, 25.0), (50, 50.0)] {
+        near(outcome.steps[&percent].allocated, expected);
+    }
 }
 
 #[test]
@@ -93,7 +95,6 @@ fn fragmentation_is_what_typical_pods_cannot_use() {
     let pods = [pod("share", 500), pod("whole", 1000), pod("cpu", 0)];
     let mut world = World::new(&nodes, &pods, in_order(), fastrand::Rng::with_seed(1));
     let third = 100.0 / 3.0;
-    let near = |value: f64, expected: f64| assert!((value - expected).abs() < 0.01, "{value}");
     // All is of use to the first two, nothing to the pod without a card.
     near(world.fragmented(), third);
     // Half a card is left: the whole pod cannot use it, the pod without a card neither.
@@ -114,11 +115,11 @@ fn fragmentation_minds_cpu_models_and_memory() {
         let nodes = [node("a", 8, 1, "T4"), node("b", 8, 1, "V100")];
         World::new(&nodes, pods, in_order(), fastrand::Rng::with_seed(1)).fragmented()
     };
-    assert_eq!(useless(&pods(|_| ())), 0.0);
-    assert_eq!(useless(&pods(|row| row.gpu_spec = "T4".into())), 50.0);
-    assert_eq!(useless(&pods(|row| row.cpu_milli = 9000)), 100.0);
-    assert_eq!(useless(&pods(|row| row.gpu_mem_mib = Some(32_768))), 0.0);
-    assert_eq!(useless(&pods(|row| row.gpu_mem_mib = Some(32_769))), 100.0);
+    near(useless(&pods(|_| ())), 0.0);
+    near(useless(&pods(|row| row.gpu_spec = "T4".into())), 50.0);
+    near(useless(&pods(|row| row.cpu_milli = 9000)), 100.0);
+    near(useless(&pods(|row| row.gpu_mem_mib = Some(32_768))), 0.0);
+    near(useless(&pods(|row| row.gpu_mem_mib = Some(32_769))), 100.0);
 }
 
 #[test]

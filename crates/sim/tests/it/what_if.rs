@@ -6,7 +6,7 @@ use serde_json::Value;
 use sim::exported::Exported;
 use sim::what_if::{Answer, Change, answer};
 
-use crate::build::{file, printed, sim};
+use crate::build::{file, near, printed, sim};
 
 const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshot.json");
 
@@ -44,7 +44,7 @@ fn now_some_pending_pods_fit() {
     assert_eq!(answer.changed, None);
     assert_eq!((answer.now.nodes, answer.now.cards, answer.now.fit), (4, 10, 1));
     // Four whole cards, and 50, 30 and 20 percent: 5 of 10.
-    assert!((answer.now.allocated - 50.0).abs() < 1e-9, "{}", answer.now.allocated);
+    near(answer.now.allocated, 50.0);
     let fates: Vec<bool> = answer.pending.iter().map(|pod| pod.node.is_some()).collect();
     assert_eq!(fates, [true, false, false]);
     let why = answer.pending[1].refused.as_deref().unwrap();
@@ -78,7 +78,7 @@ fn a_drained_nodes_pods_are_placed_one_by_one() {
     let changed = answer.changed.unwrap();
     assert_eq!((changed.nodes, changed.cards), (3, 6));
     // On gpu-b two whole cards, 30 + 50 and one whole before; on gpu-c 20: 400 of 600.
-    assert!((changed.allocated - 400.0 / 6.0).abs() < 1e-9, "{}", changed.allocated);
+    near(changed.allocated, 400.0 / 6.0);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn draining_and_adding_the_same_kind_loses_nobody() {
     let change = Change { add: Some((1, name("gpu-a"))), drain: Some(name("gpu-a")) };
     let answer = ask(&change, PolicyName::Stranding);
     assert!(answer.drained.iter().all(|pod| pod.node.is_some()), "{:?}", answer.drained);
-    assert!((answer.changed.unwrap().allocated - answer.now.allocated).abs() < 1e-9);
+    near(answer.changed.unwrap().allocated, answer.now.allocated);
 }
 
 #[test]
