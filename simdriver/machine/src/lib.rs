@@ -1,0 +1,1 @@
+//! The simulated GPUs of a machine, shared by all its processes.
