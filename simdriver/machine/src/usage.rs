@@ -107,7 +107,7 @@ impl Machine {
     fn running_at(&self, place: usize) -> Option<Running> {
         let slot = &self.state.slots[place];
         let life = self.life(place);
-        if get(&slot.name.number) == 0 || matches!(life, Life::Free | Life::Dead) {
+        if !self.has_entered(place) || matches!(life, Life::Free | Life::Dead) {
             return None;
         }
         let mut contexts = [0; DEVICES];
@@ -195,7 +195,7 @@ impl Machine {
     fn present_usage(&self, place: usize, now: u64) -> Vec<Usage> {
         let slot = &self.state.slots[place];
         let life = self.life(place);
-        if get(&slot.name.number) == 0 || matches!(life, Life::Free | Life::Dead) {
+        if !self.has_entered(place) || matches!(life, Life::Free | Life::Dead) {
             return Vec::new();
         }
         let mut found: Vec<Usage> = Vec::new();
@@ -250,7 +250,7 @@ impl Machine {
                 let slot = &self.state.slots[place];
                 let life = self.life(place);
                 let account = &slot.accounts[device.place()];
-                let alive = matches!(life, Life::Mine | Life::Alive(_));
+                let alive = self.has_entered(place) && matches!(life, Life::Mine | Life::Alive(_));
                 (alive && get(&account.busy) > 0).then(|| {
                     let pid = self.pid_of(&slot.name, life);
                     (get(&slot.name.number), pid, samples(&account.buckets, now))
