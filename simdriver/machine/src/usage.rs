@@ -87,9 +87,10 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// In percent of its length.
+    /// In percent of its length, rounded.
     pub fn percent(&self) -> u32 {
-        let percent = self.busy.saturating_mul(100).checked_div(self.length).unwrap_or(0);
+        let hundredfold = self.busy.saturating_mul(100).saturating_add(self.length / 2);
+        let percent = hundredfold.checked_div(self.length).unwrap_or(0);
         u32::try_from(percent.min(100)).unwrap_or(100)
     }
 }

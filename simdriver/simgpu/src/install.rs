@@ -1,10 +1,11 @@
 //! Libraries and device nodes where programs look for a driver's.
 
+use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -35,15 +36,19 @@ pub(crate) fn install(args: &Args, choices: &Install, out: &mut impl Write) -> a
     };
     let folder = choices.driver_root.join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    let branch = description.driver_branch().unwrap_or_default();
     let mut installed = 0;
     for (built, name) in LIBRARIES {
-        let source = from.join(built);
-        if !source.exists() {
-            writeln!(out, "left out {name}: there is no {}", source.display())?;
+        let Some(source) = find(&from, built) else {
+            writeln!(out, "left out {name}: there is no {}", from.join(built).display())?;
             continue;
-        }
+        };
         let versioned = format!("{name}.{}", description.driver);
-        copy(&source, &folder.join(&versioned))?;
+        let absent = match name {
+            "libnvidia-ml.so" => nvml::absent_in(branch).collect(),
+            _ => Vec::new(),
+        };
+        copy(&source, &folder.join(&versioned), &absent)?;
         link(&folder.join(format!("{name}.1")), &versioned)?;
         link(&folder.join(name), &format!("{name}.1"))?;
         writeln!(out, "installed {}", folder.join(versioned).display())?;
@@ -89,11 +94,36 @@ fn beside_us() -> anyhow::Result<PathBuf> {
     Ok(program.parent().map(Path::to_owned).unwrap_or_default())
 }
 
-/// Appears whole or not at all: a process that has the old one loaded keeps it.
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+/// Cargo leaves libraries that others depend on in a folder of its own.
+fn find(folder: &Path, name: &str) -> Option<PathBuf> {
+    [folder.join(name), folder.join("deps").join(name)].into_iter().find(|path| path.exists())
+}
+
+/// Copies a library without some of its names. It appears whole or not at all: a process that
+/// has the old one loaded keeps it.
+fn copy(from: &Path, to: &Path, absent: &[&str]) -> anyhow::Result<()> {
+    let mut bytes = fs::read(from).with_context(|| format!("read {}", from.display()))?;
+    hide(&mut bytes, absent);
     let new = to.with_extension("new");
-    fs::copy(from, &new).with_context(|| format!("copy {}", from.display()))?;
+    fs::write(&new, bytes).with_context(|| format!("write {}", new.display()))?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("make {} executable", new.display()))?;
     fs::rename(&new, to).with_context(|| format!("write {}", to.display()))
+}
+
+/// Spells names in the library's tables of names so that nobody finds them: an older driver does
+/// not have them. The loader finds a name by its hash and then compares it letter by letter.
+fn hide(bytes: &mut [u8], names: &[&str]) {
+    let names: HashSet<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    let mut begin = 0;
+    for end in 0..bytes.len() {
+        if bytes[end] == 0 {
+            if begin > 0 && names.contains(&bytes[begin..end]) {
+                bytes[begin] = b'-';
+            }
+            begin = end + 1;
+        }
+    }
 }
 
 fn link(path: &Path, target: &str) -> anyhow::Result<()> {
@@ -101,4 +131,16 @@ fn link(path: &Path, target: &str) -> anyhow::Result<()> {
         fs::remove_file(path).with_context(|| format!("replace {}", path.display()))?;
     }
     symlink(target, path).with_context(|| format!("link {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_names_are_hidden() {
+        let mut bytes = *b"\0nvmlA\0nvmlAB\0nvmlA\0";
+        hide(&mut bytes, &["nvmlA"]);
+        assert_eq!(&bytes, b"\0-vmlA\0nvmlAB\0-vmlA\0");
+    }
 }
