@@ -37,7 +37,7 @@ assert n.nvmlDeviceGetMinorNumber(third) == 2
 assert n.nvmlDeviceGetPciInfo(third).busId == "00000000:03:00.0"
 assert n.nvmlDeviceGetPciInfo(third).pciDeviceId == 0x20B010DE
 assert n.nvmlDeviceGetArchitecture(first) == n.NVML_DEVICE_ARCH_AMPERE
-assert n.nvmlDeviceGetCudaComputeCapability(first) == [8, 0]
+assert n.nvmlDeviceGetCudaComputeCapability(first) == (8, 0)
 assert n.nvmlDeviceGetBrand(first) == n.NVML_BRAND_NVIDIA
 refuses(n.NVML_ERROR_INVALID_ARGUMENT, n.nvmlDeviceGetHandleByIndex, 8)
 refuses(n.NVML_ERROR_NOT_FOUND, n.nvmlDeviceGetHandleByUUID, "GPU-none")
@@ -137,14 +137,16 @@ if os.geteuid() == 0:
     assert n.nvmlDeviceSetMigMode(third, 0) == n.NVML_SUCCESS
 
     # Memory limits of control groups, which came with 615.
-    group = "/sys/fs/cgroup"
+    group = b"/sys/fs/cgroup"
+    wanted = n.c_nvmlSetMemoryLimits_v1_t(nameSpace=group, softLimit=0, hardLimit=1024 * MIB)
     if os.environ["DRIVER"].startswith("615"):
-        n.nvmlDeviceSetMemoryLimits_v1(first, group, 0, 1024 * MIB)
-        limits = n.nvmlDeviceGetMemoryLimits_v1(first, group)
-        assert limits.hardLimit == 1024 * MIB
+        n.nvmlDeviceSetMemoryLimits_v1(first, wanted)
+        limits = n.c_nvmlGetMemoryLimits_v1_t(nameSpace=group)
+        n.nvmlDeviceGetMemoryLimits_v1(first, limits)
+        assert limits.hardLimit == 1024 * MIB and limits.currentUsed == 0
     else:
         missing = n.NVML_ERROR_FUNCTION_NOT_FOUND
-        refuses(missing, n.nvmlDeviceSetMemoryLimits_v1, first, group, 0, 1024 * MIB)
+        refuses(missing, n.nvmlDeviceSetMemoryLimits_v1, first, wanted)
 
 n.nvmlShutdown()
 refuses(n.NVML_ERROR_UNINITIALIZED, n.nvmlDeviceGetCount)
