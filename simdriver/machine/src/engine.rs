@@ -90,6 +90,8 @@ fn settle(change: &Change, now: u64) {
                         break;
                     }
                     finish_first(change, slot, stream, now, Ending::Finished);
+                    // Each is a step of its own: many may be through at one time.
+                    change.commit();
                     moved = true;
                 }
             }
@@ -97,7 +99,6 @@ fn settle(change: &Change, now: u64) {
         if !moved {
             return;
         }
-        change.commit();
     }
 }
 
@@ -279,10 +280,10 @@ fn next_event(state: &State, now: u64, ready: &[Ready]) -> u64 {
     ends.min().unwrap_or(u64::MAX)
 }
 
-/// Lets the running items run from `from` to `until`, and those that are through leave.
+/// Lets the running items run from `from` to `until`. Those that are through leave when the rest
+/// is settled.
 fn pass(change: &Change, ready: &[Ready], from: u64, until: u64) {
     let time = until - from;
-    let mut through = Vec::new();
     for one in ready.iter().filter(|one| one.share > 0) {
         let slot = &change.state.slots[one.slot];
         let item = &slot.items[one.item];
@@ -291,17 +292,8 @@ fn pass(change: &Change, ready: &[Ready], from: u64, until: u64) {
             change.set(&item.running, 1);
         }
         change.subtract(&item.left, one.share.saturating_mul(time));
-        if get(&item.left) == 0 {
-            through.push((one.order, one.slot, one.stream));
-        }
     }
     count_busy(change, ready, from, until);
-    // In the order in which they became ready, over all devices.
-    through.sort_unstable();
-    for (_, slot, stream) in through {
-        let slot = &change.state.slots[slot];
-        finish_first(change, slot, &slot.streams[stream], until, Ending::Finished);
-    }
 }
 
 /// Adds to the busy time of devices and processes.
