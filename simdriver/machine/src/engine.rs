@@ -38,7 +38,6 @@ struct Ready {
     device: usize,
     group: u64,
     slot: usize,
-    stream: usize,
     item: usize,
     order: u64,
     copy_engine: Option<u64>,
@@ -120,7 +119,7 @@ fn in_use(state: &State) -> &[Slot] {
 fn gather(state: &State, rules: &Rules, ready: &mut Vec<Ready>) {
     ready.clear();
     for (place, slot) in in_use(state).iter().enumerate() {
-        for (index, stream) in lines(slot) {
+        for stream in lines(slot) {
             let Some((item_place, item)) = item_at(slot, get(&stream.first)) else { continue };
             let copy_engine = match get(&item.kind) {
                 kind::KERNEL => None,
@@ -138,7 +137,6 @@ fn gather(state: &State, rules: &Rules, ready: &mut Vec<Ready>) {
                 device,
                 group,
                 slot: place,
-                stream: index,
                 item: item_place,
                 order,
                 copy_engine,

@@ -49,6 +49,25 @@ fn by_bus_id(session: &Session, text: &str, device: Pointer<Handle>) -> Answer {
     by(session, device, |card| card.bus_numbers() == Some(wanted))
 }
 
+/// A UUID as text, however it was given.
+fn written(uuid: &Uuid) -> Answer<String> {
+    let bytes: Vec<u8> = uuid.value.iter().flat_map(|letter| letter.to_ne_bytes()).collect();
+    match uuid.kind {
+        1 => {
+            let text = CStr::from_bytes_until_nul(&bytes).ok().and_then(|text| text.to_str().ok());
+            text.map(str::to_owned).ok_or(Status::INVALID_ARGUMENT)
+        }
+        2 => {
+            let part = |range: std::ops::Range<usize>| -> String {
+                bytes[range].iter().map(|byte| format!("{byte:02x}")).collect()
+            };
+            let parts = [part(0..4), part(4..6), part(6..8), part(8..10), part(10..16)];
+            Ok(format!("GPU-{}", parts.join("-")))
+        }
+        _ => Err(Status::INVALID_ARGUMENT),
+    }
+}
+
 calls! {
     nvmlDeviceGetHandleByIndex(index: u32, device: Pointer<Handle>) |session| {
         by_index(session, index, device)
@@ -69,10 +88,7 @@ calls! {
 
     nvmlDeviceGetHandleByUUIDV(uuid: Pointer<Uuid>, device: Pointer<Handle>) |session| {
         since(565, session, |session| {
-            let uuid = uuid.get()?;
-            let bytes: Vec<u8> = uuid.value.iter().flat_map(|letter| letter.to_ne_bytes()).collect();
-            let text = CStr::from_bytes_until_nul(&bytes).ok().and_then(|text| text.to_str().ok());
-            by_uuid(session, text.ok_or(Status::INVALID_ARGUMENT)?, device)
+            by_uuid(session, &written(&uuid.get()?)?, device)
         })
     }
 
