@@ -58,10 +58,9 @@ fn written(uuid: &Uuid) -> Answer<String> {
             text.map(str::to_owned).ok_or(Status::INVALID_ARGUMENT)
         }
         2 => {
-            let part = |range: std::ops::Range<usize>| -> String {
-                bytes[range].iter().map(|byte| format!("{byte:02x}")).collect()
-            };
-            let parts = [part(0..4), part(4..6), part(6..8), part(8..10), part(10..16)];
+            let number = bytes.first_chunk().map(|bytes| u128::from_be_bytes(*bytes));
+            let hex = format!("{:032x}", number.unwrap_or_default());
+            let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
             Ok(format!("GPU-{}", parts.join("-")))
         }
         _ => Err(Status::INVALID_ARGUMENT),
