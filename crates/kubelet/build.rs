@@ -2,7 +2,6 @@
 
 use std::error::Error;
 
-#[expect(clippy::print_stdout, reason = "cargo reads what a build script prints")]
 fn main() -> Result<(), Box<dyn Error>> {
     // Each file is compiled by itself: their packages are called `v1` and the like, and two of one
     // name must not meet.

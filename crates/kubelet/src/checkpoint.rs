@@ -131,8 +131,8 @@ impl Checkpoint {
         if data.entries.is_none() && data.registered.is_none() {
             return Err(CheckpointError::NoEntries);
         }
-        let entries = data.entries.flatten().unwrap_or_default();
-        let registered = data.registered.flatten().unwrap_or_default();
+        let entries = data.entries.and_then(|list| list.0).unwrap_or_default();
+        let registered = data.registered.and_then(|map| map.0).unwrap_or_default();
         Ok(Self {
             entries: entries.into_iter().map(Entry::try_from).collect::<Result<_, _>>()?,
             registered: registered
@@ -212,10 +212,14 @@ mod wire {
     #[derive(Deserialize)]
     pub(super) struct Data {
         #[serde(rename = "PodDeviceEntries", default, deserialize_with = "present")]
-        pub(super) entries: Option<Option<Vec<Entry>>>,
+        pub(super) entries: Option<Nullable<Vec<Entry>>>,
         #[serde(rename = "RegisteredDevices", default, deserialize_with = "present")]
-        pub(super) registered: Option<Option<BTreeMap<String, Option<Vec<String>>>>>,
+        pub(super) registered: Option<Nullable<BTreeMap<String, Option<Vec<String>>>>>,
     }
+
+    /// A field that is there, perhaps as `null`.
+    #[derive(Deserialize)]
+    pub(super) struct Nullable<T>(pub(super) Option<T>);
 
     #[derive(Deserialize)]
     pub(super) struct Entry {

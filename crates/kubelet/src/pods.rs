@@ -1,4 +1,4 @@
-//! The kubelet's PodResources API: what it says a pod holds.
+//! The kubelet's `PodResources` API: what it says a pod holds.
 //!
 //! A second opinion beside the checkpoint: it knows no UIDs and no plain init containers. The kubelet
 //! refuses more than a hundred calls a second from all callers together, so equal questions are
@@ -76,7 +76,7 @@ pub enum NoAnswer {
     Unreachable,
 }
 
-/// A client of the PodResources API. Cheap to clone; clones share their calls.
+/// A client of the `PodResources` API. Cheap to clone; clones share their calls.
 #[derive(Debug, Clone)]
 pub struct PodResources(Arc<Inner>);
 

@@ -19,6 +19,9 @@ use super::{Spec, SpecError};
 /// No spec of ours comes near this.
 const LARGEST: u64 = 4 * 1024 * 1024;
 
+/// How the name of a file ends that is not complete.
+const TEMPORARY: &str = ".tmp";
+
 /// A folder of spec files, such as `/var/run/cdi`.
 ///
 /// A file is known by its stem: the name without `.json`, of the grammar of device names.
@@ -191,7 +194,7 @@ impl Specs {
         let begins = format!(".{prefix}");
         let names = self.names()?;
         let leftovers =
-            names.iter().filter(|name| name.starts_with(&begins) && name.ends_with(".tmp"));
+            names.iter().filter(|name| name.starts_with(&begins) && name.ends_with(TEMPORARY));
         let mut count = 0;
         for name in leftovers {
             match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
@@ -255,7 +258,7 @@ fn create_temporary(folder: &OwnedFd, stem: &str) -> io::Result<(String, File)> 
     let mode = Mode::from_raw_mode(0o644);
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!(".{stem}.{}-{number}.tmp", std::process::id());
+        let name = format!(".{stem}.{}-{number}{TEMPORARY}", std::process::id());
         match rustix::fs::openat(folder, &name, flags, mode) {
             Ok(file) => return Ok((name, File::from(file))),
             // In a container every process has the same id, so one that was killed may have left it.

@@ -109,6 +109,16 @@ struct Acquaintance {
     watched: bool,
 }
 
+/// How it goes with a kubelet.
+enum Outlook {
+    /// It reads our devices.
+    Settled,
+    /// It accepted us, and has until then to ask for them.
+    Until(Instant),
+    /// It does not know us, or no more.
+    Over,
+}
+
 impl<P: DevicePlugin> Keeper<P> {
     /// Does what is missing. Says when to look again although nothing happened, if ever.
     async fn settle(&mut self) -> Result<Option<Instant>, RegisterError> {
@@ -121,33 +131,34 @@ impl<P: DevicePlugin> Keeper<P> {
             return Err(RegisterError::NoKubelet { path: kubelet_path });
         };
         match self.follow_up(kubelet)? {
-            Some(deadline) => Ok(deadline),
-            None => self.register(kubelet).await.map(Some),
+            Outlook::Settled => Ok(None),
+            Outlook::Until(deadline) => Ok(Some(deadline)),
+            Outlook::Over => self.register(kubelet).await.map(Some),
         }
     }
 
-    /// How it goes with the kubelet that accepted us; nothing if that is over.
-    fn follow_up(&mut self, kubelet: Identity) -> Result<Option<Option<Instant>>, RegisterError> {
+    /// How it goes with the kubelet that accepted us.
+    fn follow_up(&mut self, kubelet: Identity) -> Result<Outlook, RegisterError> {
         let open = self.served.as_ref().is_some_and(|served| *served.streams.borrow() > 0);
         let Some(known) = self.known_to.as_mut().filter(|known| known.kubelet == kubelet) else {
-            return Ok(None);
+            return Ok(Outlook::Over);
         };
         if open {
             if !known.watched {
                 known.watched = true;
                 self.publish(State::Watched);
             }
-            return Ok(Some(None));
+            return Ok(Outlook::Settled);
         }
         let deadline = known.since + STREAM_TIMEOUT;
         if !known.watched && Instant::now() < deadline {
-            return Ok(Some(Some(deadline)));
+            return Ok(Outlook::Until(deadline));
         }
         let watched = known.watched;
         self.known_to = None;
         if watched {
             // The stream ended: the kubelet is stopping, or has dropped us.
-            return Ok(None);
+            return Ok(Outlook::Over);
         }
         Err(RegisterError::NotWatched { resource: self.config.resource.clone() })
     }
@@ -214,7 +225,7 @@ impl<P: DevicePlugin> Keeper<P> {
             return;
         }
         // Nothing is served; the folder or the pause wakes us.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     fn waits(&self, error: RegisterError) {
@@ -225,8 +236,8 @@ impl<P: DevicePlugin> Keeper<P> {
             State::Waiting(before) if before.to_string() == text);
         if !told {
             warn!(%resource, error = %chain(&error), "not registered");
+            self.publish(State::Waiting(Arc::new(error)));
         }
-        self.publish(State::Waiting(Arc::new(error)));
     }
 
     fn publish(&self, state: State) {

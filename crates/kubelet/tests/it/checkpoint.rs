@@ -134,6 +134,26 @@ fn a_kubelet_that_gave_out_nothing_writes_null() {
     assert_eq!(Checkpoint::parse(text.as_bytes()).unwrap(), Checkpoint::default());
 }
 
+/// The bytes that the code of kubelet 1.36.3 writes, for an answer with a variable, a mount and a
+/// CDI device.
+#[test]
+fn a_kubelets_own_bytes_are_read() {
+    let text = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"6c0a2d6e-0f3b-4c5d-9a6e-0b8f8f3f2c11","ContainerName":"main","ResourceName":"nano-gpu/gpu-percent","DeviceIDs":{"-1":["nano-0-03","nano-0-07"]},"AllocResp":"CgYKAUESAWISCgoCL2MSAi9oGAEqFgoUbmFuby1ncHUvYWxsb2M9YWEtMDE="}],"RegisteredDevices":{"example.com/none":null,"nano-gpu/gpu-percent":["nano-0-00"]}},"Checksum":3233984449}"#;
+    let checkpoint = Checkpoint::parse(text.as_bytes()).unwrap();
+    assert_eq!(
+        holders(&checkpoint, RESOURCE, &["nano-0-07", "nano-0-03"]),
+        [held(POD_A, "main", "nano-gpu/alloc=aa-01")]
+    );
+    let answer = checkpoint.entries()[0].answer().unwrap();
+    assert_eq!(answer.envs["A"], "b");
+    let mount = &answer.mounts[0];
+    assert_eq!(
+        (mount.container_path.as_str(), mount.host_path.as_str(), mount.read_only),
+        ("/c", "/h", true)
+    );
+    assert_eq!(checkpoint.registered(RESOURCE).unwrap().len(), 1);
+}
+
 #[test]
 fn older_forms_are_read_too() {
     let one = entry(POD_A, "main", RESOURCE, r#"["b","a"]"#, "nano-gpu/alloc=aa-01");

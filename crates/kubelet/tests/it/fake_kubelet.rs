@@ -23,7 +23,8 @@ pub(crate) struct FakeKubelet {
 
 /// What happened at the kubelet.
 pub(crate) enum Seen {
-    Registered(wire::RegisterRequest, DevicePluginClient<Channel>),
+    /// A plugin came, and this is how to call it.
+    Registered(Box<(wire::RegisterRequest, DevicePluginClient<Channel>)>),
     /// A device list of a resource came in.
     List(Vec<wire::Device>),
     /// The stream of device lists ended.
@@ -69,8 +70,8 @@ impl FakeKubelet {
         &mut self,
     ) -> (wire::RegisterRequest, DevicePluginClient<Channel>) {
         loop {
-            if let Seen::Registered(request, client) = self.next().await {
-                return (request, client);
+            if let Seen::Registered(who) = self.next().await {
+                return *who;
             }
         }
     }
@@ -110,7 +111,7 @@ impl Registration for Service {
         let mut client = dial(&path).await;
         let options = client.get_device_plugin_options(wire::Empty {}).await?.into_inner();
         assert_eq!(Some(options), request.options);
-        let _ = self.events.send(Seen::Registered(request, client.clone()));
+        let _ = self.events.send(Seen::Registered(Box::new((request, client.clone()))));
         let events = self.events.clone();
         tokio::spawn(async move {
             // Ends with the kubelet, as the connections of a killed process do.

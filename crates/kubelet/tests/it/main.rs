@@ -16,8 +16,6 @@ use std::time::Duration;
 
 /// Bounds a hang; nothing here is meant to take long.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(Duration::from_secs(60), future).await {
-        Ok(value) => value,
-        Err(_) => panic!("never happened: {what}"),
-    }
+    let bounded = tokio::time::timeout(Duration::from_mins(1), future).await;
+    bounded.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
