@@ -79,3 +79,13 @@ async fn a_component_that_does_not_exist_is_named() {
     let running = cluster().revive(&Component::Etcd).unwrap_err().to_string();
     assert_eq!(running, "etcd is running");
 }
+
+#[tokio::test]
+async fn every_node_offers_nri_and_a_folder_for_cdi() {
+    let layout = cluster().layout();
+    for node in ["node1", "node2"] {
+        let socket = layout.on_node(node, "/run/nri/nri.sock");
+        assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok(), "{}", socket.display());
+        assert!(layout.on_node(node, "/var/run/cdi").is_dir());
+    }
+}
