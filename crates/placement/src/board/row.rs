@@ -16,6 +16,8 @@ pub(crate) const HOT: u8 = 4;
 pub(crate) struct Slot {
     pub(crate) cores: u16,
     pub(crate) all_cores: u16,
+    /// The largest percentage of its memory that is still free, by the rounding of shares.
+    pub(crate) percent: u16,
     pub(crate) model: u8,
     pub(crate) flags: u8,
     pub(crate) memory: u32,
@@ -55,18 +57,25 @@ pub(crate) struct Row {
 pub(crate) struct View<'a> {
     pub(crate) row: &'a Row,
     pub(crate) slots: &'a [Slot],
+    /// The state that each of them is in.
+    pub(crate) states: &'a [u32],
 }
 
 impl Slot {
     pub(crate) fn of(state: &DeviceState, model: u8, numbers: &Numbers) -> Self {
         let small = |memory: u64| u32::try_from(memory).unwrap_or(u32::MAX);
+        let (memory, all_memory) =
+            (small(state.free_memory().0), small(state.device.memory.0).max(1));
+        // A percentage of the memory is rounded down to MiB, so a little less than it will do.
+        let percent = (u64::from(memory) * 100 + 99) / u64::from(all_memory);
         let mut slot = Self {
             cores: u16::try_from(state.free_cores().0).unwrap_or(u16::MAX),
             all_cores: u16::try_from(state.device.cores.0).unwrap_or(u16::MAX),
+            percent: u16::try_from(percent).unwrap_or(u16::MAX),
             model,
             flags: 0,
-            memory: small(state.free_memory().0),
-            all_memory: small(state.device.memory.0).max(1),
+            memory,
+            all_memory,
             memory_effective: 0,
             effective: 0,
             value: 0,
@@ -92,6 +101,16 @@ impl Slot {
         let left = compute.min(self.memory_effective).min(1_000_000);
         self.effective = if sells { left } else { 0 };
         self.value = numbers.value(self.effective);
+    }
+
+    /// All that tells its state from others.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let pair_of_u16 = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
+        let kind = u16::from(self.model) << 8 | u16::from(self.flags);
+        // How much is free in percent follows from the memory.
+        let cores = pair_of_u16(self.cores, self.all_cores);
+        (pair(cores, kind.into()), pair(self.memory, self.all_memory))
     }
 
     pub(crate) const fn is(&self, flags: u8) -> bool {
