@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use crate::device::CardModel;
 use crate::node::{Host, Node};
-use crate::request::Near;
 use crate::units::{Cores, Mebibytes};
 use crate::workload::PodKind;
 
@@ -48,8 +47,6 @@ pub struct Shape {
     pub host: (u64, u64),
     /// Its cards: model, memory, compute.
     pub cards: Vec<(CardModel, Mebibytes, Cores)>,
-    /// How many of them are all linked, and how many are on one NUMA node, at most.
-    pub near: (u32, u32),
 }
 
 impl Shape {
@@ -60,15 +57,6 @@ impl Shape {
             let device = &state.device;
             (device.model.clone(), device.memory, device.cores)
         });
-        let near = (node.topology.most(Near::Link), node.topology.most(Near::Numa));
-        Self { host: (cpu.0, memory.0), cards: cards.collect(), near }
-    }
-
-    /// How many of its cards are near to one another at most.
-    pub const fn most(&self, near: Near) -> u32 {
-        match near {
-            Near::Link => self.near.0,
-            Near::Numa => self.near.1,
-        }
+        Self { host: (cpu.0, memory.0), cards: cards.collect() }
     }
 }

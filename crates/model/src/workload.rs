@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::node::Host;
-use crate::request::{Affinity, MemoryAsk, Near, Part, Request, Selector};
+use crate::request::{MemoryAsk, Part, Request, Selector};
 use crate::units::{Cores, Mebibytes};
 
 /// How many pods of each kind were seen. Nothing in it depends on the order in which they came.
@@ -23,9 +23,6 @@ pub struct PodKind {
     pub models: Vec<Vec<String>>,
     /// Which it does not want.
     pub not_models: Vec<String>,
-    /// How near to one another the cards of a container must be. What is only preferred makes no
-    /// other kind: such a pod can go wherever its like can.
-    pub near: Option<Near>,
 }
 
 /// How much of a card, in an order of its own.
@@ -67,10 +64,6 @@ impl PodKind {
             cards: cards.collect(),
             models: models.clone(),
             not_models: not_models.clone(),
-            near: match request.affinity {
-                Affinity::Require(near) => Some(near),
-                Affinity::Any | Affinity::Prefer(_) => None,
-            },
         }
     }
 

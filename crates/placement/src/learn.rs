@@ -166,20 +166,15 @@ fn fits_empty(kind: &PodKind, shape: &Shape) -> bool {
     };
     let wanted = kind.cards.iter().map(|(cards, _)| *cards as usize).max().unwrap_or(0);
     let usable = shape.cards.iter().filter(|(model, memory, _)| admits(model) && large(memory));
-    let near = |near| shape.most(near) as usize >= wanted;
-    kind.host.0 <= shape.host.0
-        && kind.host.1 <= shape.host.1
-        && usable.count() >= wanted
-        && (wanted == 1 || kind.near.is_none_or(near))
+    kind.host.0 <= shape.host.0 && kind.host.1 <= shape.host.1 && usable.count() >= wanted
 }
 
-/// The most frequent kinds until they cover most pods, with their weights. Host memory and how
-/// near cards must be do not tell kinds apart here, as in the literature: fragmentation is not
-/// about them.
+/// The most frequent kinds until they cover most pods, with their weights. Host memory does not
+/// tell kinds apart here, as in the literature: fragmentation is not about it.
 fn typical(workload: &Workload) -> Vec<(PodKind, u64)> {
     let mut counts: BTreeMap<PodKind, u64> = BTreeMap::new();
     for (kind, count) in workload.kinds() {
-        let kind = PodKind { host: (kind.host.0, 0), near: None, ..kind.clone() };
+        let kind = PodKind { host: (kind.host.0, 0), ..kind.clone() };
         *counts.entry(kind).or_default() += count;
     }
     let all: u64 = counts.values().sum();

@@ -9,7 +9,7 @@ pub enum Order {
     Shuffled,
     /// As they stand in the file.
     Trace,
-    /// As they stand in the file, and the nodes too: nothing is left to chance.
+    /// As they stand in the file, and the nodes too.
     Given,
 }
 

@@ -11,8 +11,8 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result, bail, ensure};
 use model::{
     Affinity, Agent, Bytes, CardModel, ContainerName, ContainerRequest, Cores, Device, DeviceId,
-    DeviceState, Health, Host, Kind, Mebibytes, MemoryAsk, Mig, MilliCpu, Near, Node,
-    NodeName, Overrides, Part, PodId, PodUid, Request, Role, Selector, Topology,
+    DeviceState, Health, Host, Kind, Mebibytes, MemoryAsk, Mig, MilliCpu, Near, Node, NodeName,
+    Overrides, Part, PodId, PodUid, Request, Role, Selector, Topology,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -197,12 +197,7 @@ impl NodeRow {
     fn wired(&self) -> Result<Node> {
         let (inventory, topology) = machines::like(&self.machine)?;
         let has = inventory.devices.len();
-        ensure!(
-            has == self.gpu as usize,
-            "has {} cards; a {} has {has}",
-            self.gpu,
-            self.machine
-        );
+        ensure!(has == self.gpu as usize, "has {} cards; a {} has {has}", self.gpu, self.machine);
         let device = |known: &Arc<Device>| -> Result<Arc<Device>> {
             Ok(Arc::new(Device {
                 id: DeviceId::parse(&format!("GPU-{}-{}", self.sn, known.index))?,
@@ -295,7 +290,9 @@ fn affinity(text: &str) -> Result<Affinity> {
         "numa" => Affinity::Prefer(Near::Numa),
         "link-strict" => Affinity::Require(Near::Link),
         "numa-strict" => Affinity::Require(Near::Numa),
-        _ => bail!("topology is {text:?}; it must be one of none, link, link-strict, numa, numa-strict"),
+        _ => bail!(
+            "topology is {text:?}; it must be one of none, link, link-strict, numa, numa-strict"
+        ),
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A board gives the same answers as asking every node in full, only faster: a question that
 //! was asked before is answered from the keys of the last time, after those nodes that have
-//! changed since are weighed again. `tests/laws.rs` holds it to that.
+//! changed since are weighed again. The laws of `tests` hold it to that.
 
 mod memo;
 mod numbers;
@@ -18,8 +18,7 @@ use model::{CardModel, Node, PolicyName, Shape, Snapshot, Statistics};
 use memo::Memos;
 pub(crate) use memo::REFUSED;
 pub(crate) use numbers::{Numbers, Typical};
-use row::Row;
-pub(crate) use row::{HOT, IDLE, SELLS, Slot, View};
+pub(crate) use row::{HOT, IDLE, Row, SELLS, Slot, View};
 pub(crate) use spec::{Asks, Needs, OnePart, Spec, bit};
 use states::States;
 
@@ -195,11 +194,8 @@ impl Board {
             (_, Some(one)) => {
                 // Stranding weighs every card that fits, and so sees by itself if none does.
                 let weighed = one.cards == 1 && spec.policy == PolicyName::Stranding;
-                if view.row.open && (weighed || one.fits(&view)) {
-                    key(Taken::One(one))
-                } else {
-                    REFUSED
-                }
+                let may_fit = view.row.open && one.may_fit(view.row);
+                if may_fit && (weighed || one.fits(&view)) { key(Taken::One(one)) } else { REFUSED }
             }
             (_, None) => match solve(node, ask) {
                 Ok(search) => key(Taken::Several(&search.holds(), search.far(spec.near))),

@@ -46,6 +46,9 @@ pub(crate) struct Row {
     pub(crate) tickets: Vec<(u16, u64)>,
     /// Whether any of its devices is hot.
     pub(crate) hot: bool,
+    /// How many of its devices nobody holds, and the most compute that is free on one of them.
+    pub(crate) idle: u32,
+    pub(crate) most_cores: u16,
     /// Effective room over all its devices, in millionths of a card.
     pub(crate) room: i64,
     /// How much of it the host's CPU or memory will strand.
@@ -131,6 +134,8 @@ impl Row {
             open: node.agent == Agent::Fresh && node.problem.is_none(),
             tickets,
             hot: node.devices.iter().any(|state| state.load.hot),
+            idle: 0,
+            most_cores: 0,
             room: 0,
             stranded: 0,
         }
@@ -138,7 +143,12 @@ impl Row {
 
     /// Computes the sums over its devices anew.
     pub(crate) fn weigh(&mut self, slots: &[Slot], numbers: &Numbers) {
-        self.room = slots.iter().map(|slot| i64::from(slot.effective)).sum();
+        (self.idle, self.most_cores, self.room) = (0, 0, 0);
+        for slot in slots {
+            self.idle += u32::from(slot.is(SELLS | IDLE));
+            self.most_cores = self.most_cores.max(if slot.is(SELLS) { slot.cores } else { 0 });
+            self.room += i64::from(slot.effective);
+        }
         let served = numbers.served(self.cpu, self.memory);
         self.stranded = self.room.saturating_sub(served).max(0);
     }

@@ -103,6 +103,12 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
+    /// Whether `cards` devices of `row` may have it, as far as its sums tell: a node that is full
+    /// is passed over without a look at its devices.
+    pub(crate) const fn may_be_met(&self, cards: u32, row: &Row) -> bool {
+        row.most_cores >= self.cores && (self.flags & IDLE == 0 || row.idle >= cards)
+    }
+
     /// Whether `slot` has it.
     pub(crate) const fn are_met(&self, slot: &Slot) -> bool {
         slot.flags & self.flags == self.flags

@@ -16,7 +16,7 @@ use model::{
 pub(crate) use near::Far;
 
 use crate::Ask;
-use crate::board::{Board, HOT, Needs, Numbers, OnePart, REFUSED, Slot, Spec, View};
+use crate::board::{Board, HOT, Needs, Numbers, OnePart, REFUSED, Row, Slot, Spec, View};
 
 /// How nodes are ranked, and how cards are picked on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +89,11 @@ impl One {
         view.slots.iter().enumerate().filter_map(fits)
     }
 
+    /// Whether `row` may have enough devices that fit; no is certain.
+    pub(crate) const fn may_fit(&self, row: &Row) -> bool {
+        self.needs.may_be_met(self.cards, row)
+    }
+
     /// Whether enough devices of `view` fit.
     pub(crate) fn fits(&self, view: &View) -> bool {
         let wanted = self.cards as usize;
@@ -123,11 +128,7 @@ pub(crate) fn node_key(
         PolicyName::Spread => far.before(spread::node_key(view, spec)),
         PolicyName::Random => far.before(random::hash(ask.request, node.name.as_str()) >> 4),
     };
-    if view.row.hot && key != REFUSED && is_strained(view, taken) {
-        key | STRAINED
-    } else {
-        key
-    }
+    if view.row.hot && key != REFUSED && is_strained(view, taken) { key | STRAINED } else { key }
 }
 
 fn is_strained(view: &View, taken: Taken) -> bool {

@@ -7,7 +7,7 @@
 //! + how wanted this kind of node is by others             1.25 * price * what is taken
 //! + what the rest of the card is worth less to shares     0.6 * (V(before) - V(after))
 //! + a little for every node that stays open               0.025 * room(after)
-//! + cards further apart than the pod prefers              1/8 a card and step, see `near`
+//! + cards further apart than the pod prefers              1/4 for each and step, see `near`
 //! ```
 //!
 //! S(node) = max(0, room - CPU left / CPU per card, room - memory left / memory per card), where
@@ -26,7 +26,7 @@ const VALUE: i64 = 614;
 const OPEN: i64 = 26;
 /// What a card is worth less for each step that it is further from the others than preferred, in
 /// millionths.
-const FAR: i64 = 125_000;
+const FAR: i64 = 250_000;
 /// Costs are compared in steps of this.
 const STEP: i64 = 20_000;
 const CARD: i64 = 1_000_000;
@@ -36,13 +36,7 @@ const NO_CARD: i64 = 1 << 60;
 const OFFSET: i64 = 1 << 50;
 
 /// The cheapest way first; [`REFUSED`] if a pod of one card fits on none.
-pub(super) fn node_key(
-    view: &View,
-    spec: &Spec,
-    numbers: &Numbers,
-    taken: Taken,
-    far: Far,
-) -> u64 {
+pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken, far: Far) -> u64 {
     let row = view.row;
     let costs = Costs {
         room: row.room,

@@ -79,9 +79,8 @@ fn wired_machines_and_wishes_are_as_documented() {
     assert!(scene.nodes.iter().all(|node| node.topology.count() == node.devices.len()));
     assert!(scene.nodes.iter().any(|node| node.topology.most(Near::Link) == 8));
     let several = || made.pods.iter().filter(|row| row.num_gpu > 1);
-    let wish = |wish: &str| {
-        several().filter(|row| row.topology == wish).count() * 100 / several().count()
-    };
+    let wish =
+        |wish: &str| several().filter(|row| row.topology == wish).count() * 100 / several().count();
     // No machine has eight cards on one NUMA node, so a few wishes were dropped.
     let shares = ["", "link", "numa", "link-strict", "numa-strict"].map(wish);
     let within = |expected: usize, got: usize| got.abs_diff(expected) <= 3;
