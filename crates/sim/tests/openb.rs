@@ -31,9 +31,8 @@ fn allocated(workload: &str, how: Run) -> f64 {
 /// The same in the orders that the published runs saw, so that only the policy can differ. Where
 /// the policy itself draws, as the papers' Random does, each is run several times.
 fn as_published(workload: &str, decider: Decider) -> f64 {
-    let draws = if decider == Decider::Baseline(Baseline::AnyFit) { 10 } else { 1 };
-    // As published, the typical pods of the whole trace are known from the start.
-    let how = Run { order: Order::Given, oracle: true, ..how(decider) };
+    let draws = if decider == Decider::Baseline(Baseline::AnyFit) { 4 } else { 1 };
+    let how = Run { order: Order::Given, ..known(decider) };
     let runs = SEEDS.flat_map(|seed| {
         let folder = folder("NANOGPU_OPENB_ORDERS").join(workload).join(seed.to_string());
         let nodes = trace::nodes(&folder.join("nodes.csv")).expect("nodes");
@@ -52,6 +51,11 @@ fn mean(workload: &str, how: Run, runs: &[f64]) -> f64 {
 
 fn how(decider: Decider) -> Run {
     Run { decider, order: Order::Shuffled, to: 101, churn: 0, oracle: false, as_extender: false }
+}
+
+/// As published, the typical pods of the whole trace are known from the start.
+fn known(decider: Decider) -> Run {
+    Run { oracle: true, ..how(decider) }
 }
 
 #[test]
@@ -99,7 +103,11 @@ fn the_literature_is_reproduced() {
     let mut off = Vec::new();
     for (workload, published) in table {
         for (decider, expected) in columns.into_iter().zip(published) {
-            let got = as_published(workload, decider);
+            let got = match workload {
+                // The orders of its runs are not known.
+                "multigpu50" => allocated(workload, known(decider)),
+                _ => as_published(workload, decider),
+            };
             if (got - expected).abs() > 0.3 {
                 off.push(format!(
                     "{workload} {}: {got:.2}, published {expected}",
