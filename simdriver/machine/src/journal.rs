@@ -222,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(40))]
+        #![proptest_config(ProptestConfig::with_cases(16))]
 
         #[test]
         fn who_is_killed_at_any_write_leaves_no_trace(
