@@ -1,0 +1,332 @@
+//! Streams: what is asked for in order happens in order.
+//!
+//! The machine keeps the order and the times of everything that takes device time. What has to be
+//! done to the host's memory besides (bytes that move, functions that are called) is an
+//! [`Effect`]: it is done in the order of its stream once the machine has got there. Kernels move
+//! no bytes, so an effect that nothing on the host can see early is done at once if no other is
+//! before it; the rest is done by whoever waits for the stream, or by a thread of the stream.
+
+pub(crate) mod calls;
+pub(crate) mod capture;
+pub(crate) mod order;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use machine::{Ticket, Work};
+
+use crate::abi::{Answer, Code};
+use crate::process::{self, Process, lock};
+use capture::Member;
+
+/// Something done on the host in the order of a stream.
+pub(crate) struct Effect {
+    /// What the machine must have finished before.
+    pub(crate) after: Option<Ticket>,
+    pub(crate) run: Box<dyn FnOnce(&Process) + Send>,
+    /// What the machine may go on with behind it.
+    pub(crate) gate: Option<Ticket>,
+    /// Nobody could tell if it were done before its time.
+    pub(crate) early: bool,
+}
+
+/// A stream of a context.
+pub(crate) struct Stream {
+    pub(crate) handle: u64,
+    pub(crate) context: u64,
+    pub(crate) card: usize,
+    /// The context, as the machine counts.
+    pub(crate) place: machine::ContextId,
+    /// The stream, as the machine tells them apart; the low byte is for branches of graphs.
+    pub(crate) key: u64,
+    pub(crate) flags: u32,
+    pub(crate) priority: i32,
+    pub(crate) green: Option<u64>,
+    line: Mutex<Line>,
+    /// The line changed: an effect was queued or done.
+    changed: Condvar,
+    /// Held while an effect is being done: they are done one at a time.
+    running: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Line {
+    last: Option<Ticket>,
+    effects: VecDeque<Effect>,
+    queued: u64,
+    done: u64,
+    worker: bool,
+    closed: bool,
+    member: Option<Member>,
+}
+
+/// A moment in a stream: all that was asked of it so far.
+#[derive(Clone)]
+pub(crate) struct Point {
+    stream: Arc<Stream>,
+    ticket: Option<Ticket>,
+    effects: u64,
+}
+
+impl Stream {
+    #[expect(clippy::too_many_arguments, reason = "they are the fields, once")]
+    pub(crate) fn new(
+        handle: u64,
+        context: u64,
+        card: usize,
+        place: machine::ContextId,
+        flags: u32,
+        priority: i32,
+        green: Option<u64>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            handle,
+            context,
+            card,
+            place,
+            key: handle << 8,
+            flags,
+            priority,
+            green,
+            line: Mutex::default(),
+            changed: Condvar::new(),
+            running: Mutex::new(()),
+        })
+    }
+
+    /// Whether it keeps in step with the legacy stream.
+    pub(crate) fn blocking(&self) -> bool {
+        self.flags & 1 == 0
+    }
+
+    /// Submits work at the end of the stream.
+    pub(crate) fn submit(&self, process: &Process, work: Work) -> Answer<Ticket> {
+        let ticket = process.joined.submit(self.place, self.key, work)?;
+        lock(&self.line).last = Some(ticket);
+        Ok(ticket)
+    }
+
+    /// Queues an effect behind those there are, or does it if nobody can tell.
+    pub(crate) fn push(self: &Arc<Self>, process: &'static Process, effect: Effect) {
+        let mut line = lock(&self.line);
+        if effect.early && line.effects.is_empty() && line.done == line.queued {
+            // The line stays locked, so that a later effect cannot overtake.
+            (effect.run)(process);
+            return;
+        }
+        line.effects.push_back(effect);
+        line.queued += 1;
+        self.changed.notify_all();
+    }
+
+    /// Has a thread do the effects if nobody waits for them.
+    pub(crate) fn wake_worker(self: &Arc<Self>, process: &'static Process) {
+        let mut line = lock(&self.line);
+        if line.effects.is_empty() || line.worker {
+            return;
+        }
+        let stream = Arc::clone(self);
+        let started = std::thread::Builder::new()
+            .name("cuda-stream".into())
+            .spawn(move || stream.work_off(process));
+        // Without a thread the effects are done by the next who waits.
+        line.worker = started.is_ok();
+    }
+
+    fn work_off(self: Arc<Self>, process: &'static Process) {
+        loop {
+            {
+                let mut line = lock(&self.line);
+                while line.effects.is_empty() {
+                    if line.closed {
+                        line.worker = false;
+                        return;
+                    }
+                    line = self.changed.wait(line).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+            self.do_next(process, u64::MAX);
+        }
+    }
+
+    /// Does the next effect if there is one up to that number.
+    fn do_next(&self, process: &Process, up_to: u64) -> bool {
+        let running = lock(&self.running);
+        let effect = {
+            let mut line = lock(&self.line);
+            if line.done >= up_to {
+                return false;
+            }
+            line.effects.pop_front()
+        };
+        let Some(effect) = effect else { return false };
+        if let Some(ticket) = effect.after {
+            process.joined.wait(ticket);
+        }
+        (effect.run)(process);
+        if let Some(gate) = effect.gate {
+            process.joined.open_gate(gate);
+        }
+        lock(&self.line).done += 1;
+        drop(running);
+        self.changed.notify_all();
+        true
+    }
+
+    /// What was asked of it so far.
+    pub(crate) fn point(self: &Arc<Self>) -> Point {
+        let line = lock(&self.line);
+        Point { stream: Arc::clone(self), ticket: line.last, effects: line.queued }
+    }
+
+    /// Whether all that was asked of it is done.
+    pub(crate) fn idle(self: &Arc<Self>, process: &Process) -> bool {
+        let point = self.point();
+        if point.ticket.is_none() && lock(&self.line).done >= point.effects {
+            return true;
+        }
+        let idle = point.reached(process);
+        if idle {
+            let mut line = lock(&self.line);
+            if line.last == point.ticket {
+                line.last = None;
+            }
+        }
+        idle
+    }
+
+    /// What comes after is done after `point`.
+    pub(crate) fn wait_for(self: &Arc<Self>, process: &'static Process, point: &Point) -> Answer {
+        if Arc::ptr_eq(self, &point.stream) || point.reached(process) {
+            return Ok(());
+        }
+        if let Some(ticket) = point.ticket {
+            self.submit(process, Work::Wait(ticket))?;
+        }
+        if !point.effects_done() {
+            let before = point.clone();
+            let run = Box::new(move |process: &Process| before.wait_effects(process));
+            self.push(process, Effect { after: None, run, gate: None, early: false });
+            self.wake_worker(process);
+        }
+        Ok(())
+    }
+
+    /// Waits until all that was asked of it is done.
+    pub(crate) fn synchronize(self: &Arc<Self>, process: &Process) -> Answer {
+        if self.idle(process) {
+            return Ok(());
+        }
+        self.point().wait(process)
+    }
+
+    /// No more will be asked of it.
+    pub(crate) fn close(&self) {
+        lock(&self.line).closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Which capture it takes part in.
+    pub(crate) fn member(&self) -> Option<Member> {
+        lock(&self.line).member.clone()
+    }
+
+    pub(crate) fn set_member(&self, member: Option<Member>) {
+        lock(&self.line).member = member;
+    }
+
+    /// Is for copies on the host, whose effects must not be seen early: a mark at the end of what
+    /// was submitted, to do them after.
+    pub(crate) fn mark(&self, process: &Process) -> Answer<Ticket> {
+        self.submit(process, Work::Marker { cell: None })
+    }
+}
+
+impl Point {
+    /// A point whose end is the given work.
+    pub(crate) fn at(mut self, ticket: Ticket) -> Self {
+        self.ticket = Some(ticket);
+        self
+    }
+
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        self.ticket
+    }
+
+    fn effects_done(&self) -> bool {
+        lock(&self.stream.line).done >= self.effects
+    }
+
+    /// Whether all before it is done.
+    pub(crate) fn reached(&self, process: &Process) -> bool {
+        let over = self.ticket.is_none_or(|ticket| process.joined.is_over(ticket));
+        over && (self.effects_done() || self.catch_up(process))
+    }
+
+    /// Does effects whose time has come and that nobody does just now.
+    fn catch_up(&self, process: &Process) -> bool {
+        loop {
+            let ready = {
+                let line = lock(&self.stream.line);
+                let due = |effect: &Effect| effect.after.is_none_or(|t| process.joined.is_over(t));
+                // An effect with a gate may be a function of the caller's that takes its time.
+                line.effects.front().is_some_and(|next| next.gate.is_none() && due(next))
+            };
+            if !ready || self.stream.running.try_lock().is_err() {
+                return self.effects_done();
+            }
+            self.stream.do_next(process, self.effects);
+            if self.effects_done() {
+                return true;
+            }
+        }
+    }
+
+    fn wait_effects(&self, process: &Process) {
+        while !self.effects_done() {
+            if self.stream.do_next(process, self.effects) {
+                continue;
+            }
+            let line = lock(&self.stream.line);
+            if line.done < self.effects && line.effects.is_empty() {
+                // Another thread does the last of them.
+                drop(self.stream.changed.wait(line).unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+    }
+
+    /// Waits for all before it.
+    pub(crate) fn wait(&self, process: &Process) -> Answer {
+        // Effects first: the machine may be waiting at a gate for one of them.
+        self.wait_effects(process);
+        match self.ticket {
+            Some(ticket) => process.joined.wait_well(ticket),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Finds the stream of a handle in a context.
+pub(crate) fn find(call: &process::Call, handle: u64) -> Answer<Arc<Stream>> {
+    match handle {
+        0 | 1 => Ok(Arc::clone(&call.state().context(call.context)?.legacy)),
+        2 => own(call),
+        _ => call.state().streams.get(&handle).cloned().ok_or(Code::INVALID_HANDLE),
+    }
+}
+
+/// The calling thread's own stream, made when first used.
+fn own(call: &process::Call) -> Answer<Arc<Stream>> {
+    let mut state = call.state();
+    let known = process::own_stream(call.process, call.context);
+    if let Some(stream) = known.and_then(|handle| state.streams.get(&handle)) {
+        return Ok(Arc::clone(stream));
+    }
+    let handle = state.handle(process::Kind::Stream);
+    let context = state.context_mut(call.context)?;
+    let stream = Stream::new(handle, call.context, call.card, context.place, 0, 0, None);
+    context.streams.push(Arc::clone(&stream));
+    state.streams.insert(handle, Arc::clone(&stream));
+    process::keep_own_stream(call.process, call.context, handle);
+    Ok(stream)
+}
