@@ -24,6 +24,7 @@ mod journal;
 mod limits;
 mod lock;
 mod machine;
+mod mig;
 mod process;
 mod profile;
 mod queue;
@@ -42,6 +43,7 @@ pub use description::{
 pub use faults::{Counter, Event, Fault, FaultReport, Presence, Switch};
 pub use limits::{LimitError, MemoryLimit};
 pub use machine::{DEFAULT_FOLDER, Machine, MachineError, VARIABLE};
+pub use mig::{ComputeInstance, GpuInstance, MigError, MigProfile, compute_slices, profiles_of};
 pub use process::{ContextId, DeviceId, JoinError, Process, SubmitError};
 pub use profile::{Choices, FromProfileError, cuda_of};
 pub use queue::{CellId, Progress, Ticket, Times, Work};

@@ -164,7 +164,7 @@ impl Machine {
         }));
         open.push(machine);
         drop(open);
-        machine.change(|change| clock::mend(change))?;
+        machine.change(clock::mend)?;
         Ok(machine)
     }
 
@@ -190,17 +190,13 @@ impl Machine {
         self.identity.store(identity(), Ordering::Release);
         let process = self.another_process()?;
         let slot = wide(process.slot + 1);
-        match self.own.compare_exchange(own, slot, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                self.joined.store(1, Ordering::Release);
-                Ok(process)
-            }
-            Err(_) => {
-                // Another thread was faster.
-                process.leave();
-                self.process()
-            }
+        if self.own.compare_exchange(own, slot, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.joined.store(1, Ordering::Release);
+            return Ok(process);
         }
+        // Another thread was faster.
+        process.leave();
+        self.process()
     }
 
     /// One more process that lives as long as this one, as if it were on its own.

@@ -63,11 +63,14 @@ impl Ticket {
     /// From the bytes of [`Ticket::to_bytes`]. Bytes that are no ticket's give one that counts
     /// as finished.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        let [a, b, c, d, e, f, g, h, number @ ..] = bytes;
+        let [slot, slot_high, item, item_high, rest @ ..] = bytes;
+        let (mut generation, mut number) = ([0; 4], [0; 8]);
+        generation.copy_from_slice(&rest[..4]);
+        number.copy_from_slice(&rest[4..]);
         Self {
-            slot: u16::from_le_bytes([a, b]),
-            item: u16::from_le_bytes([c, d]),
-            generation: u32::from_le_bytes([e, f, g, h]),
+            slot: u16::from_le_bytes([slot, slot_high]),
+            item: u16::from_le_bytes([item, item_high]),
+            generation: u32::from_le_bytes(generation),
             number: u64::from_le_bytes(number),
         }
     }
@@ -307,16 +310,13 @@ pub(crate) fn finish_first(
     change.subtract(&slot.pending, 1);
     let next = get(&item.next);
     change.set(&stream.first, next);
-    match item_at(slot, next) {
-        Some((_, item)) => {
-            let number = change.next_number();
-            change.set(&item.ready, number);
-        }
-        None => {
-            change.set(&stream.last, 0);
-            change.set(&stream.context, 0);
-            change.subtract(&slot.active, 1);
-        }
+    if let Some((_, behind)) = item_at(slot, next) {
+        let number = change.next_number();
+        change.set(&behind.ready, number);
+    } else {
+        change.set(&stream.last, 0);
+        change.set(&stream.context, 0);
+        change.subtract(&slot.active, 1);
     }
     give_item_back(change, slot, link, item);
 }

@@ -146,9 +146,8 @@ impl Machine {
             Life::Free | Life::Dead => 0,
         };
         match (self.description().pids, small(&name.host_pid)) {
-            (PidView::Namespace, _) => here,
             (PidView::Host, 0) if here == 0 => small(&name.pid),
-            (PidView::Host, 0) => here,
+            (PidView::Namespace, _) | (PidView::Host, 0) => here,
             (PidView::Host, pid) => pid,
         }
     }
