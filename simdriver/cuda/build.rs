@@ -43,7 +43,7 @@ fn main() {
         if answer != "data" {
             let _ = writeln!(
                 exports,
-                "    Export {{ name: \"{name}\", since: {since}, address: {name} as *const () as usize as *const c_void }},"
+                "    Export {{ name: \"{name}\", since: {since}, address: {name} as *const c_void }},"
             );
         }
     }

@@ -26,7 +26,7 @@ impl Code {
         FILE_NOT_FOUND = 301, OPERATING_SYSTEM = 304, INVALID_HANDLE = 400, ILLEGAL_STATE = 401,
         NOT_FOUND = 500, NOT_READY = 600, PEER_ACCESS_ALREADY_ENABLED = 704,
         PEER_ACCESS_NOT_ENABLED = 705, PRIMARY_CONTEXT_ACTIVE = 708, CONTEXT_IS_DESTROYED = 709,
-        HOST_MEMORY_ALREADY_REGISTERED = 712, HOST_MEMORY_NOT_REGISTERED = 713,
+        HOST_MEMORY_ALREADY_REGISTERED = 712, HOST_MEMORY_NOT_REGISTERED = 713, NOT_PERMITTED = 800,
         LAUNCH_FAILED = 719, COOPERATIVE_LAUNCH_TOO_LARGE = 720, NOT_SUPPORTED = 801,
         SYSTEM_DRIVER_MISMATCH = 803, STREAM_CAPTURE_UNSUPPORTED = 900,
         STREAM_CAPTURE_INVALIDATED = 901, STREAM_CAPTURE_MERGE = 902,
@@ -189,7 +189,7 @@ macro_rules! api {
     () => {};
     (fn $($name:ident),+ | $($own:ident),+ ($lane:ident $(, $arg:ident : $ty:ty)* $(,)?) $body:block $($rest:tt)*) => {
         const _: () = {
-            fn body($lane: $crate::abi::Lane $(, $arg: $ty)*) -> $crate::abi::Answer $body
+            fn answer($lane: $crate::abi::Lane $(, $arg: $ty)*) -> $crate::abi::Answer $body
             $crate::abi::api!{@lane Legacy [$($name)+] ($($arg: $ty),*)}
             $crate::abi::api!{@lane PerThread [$($own)+] ($($arg: $ty),*)}
         };
@@ -197,7 +197,7 @@ macro_rules! api {
     };
     (fn $($name:ident),+ ($($arg:ident : $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
         const _: () = {
-            fn body($($arg: $ty),*) -> $crate::abi::Answer $body
+            fn answer($($arg: $ty),*) -> $crate::abi::Answer $body
             $crate::abi::api!{@plain [$($name)+] ($($arg: $ty),*)}
         };
         $crate::abi::api!{$($rest)*}
@@ -206,14 +206,14 @@ macro_rules! api {
     (@one $lane:ident $name:ident ($($arg:ident : $ty:ty),*)) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($arg: $ty),*) -> u32 {
-            $crate::abi::entry(|| body($crate::abi::Lane::$lane $(, $arg)*))
+            $crate::abi::entry(|| answer($crate::abi::Lane::$lane $(, $arg)*))
         }
     };
     (@plain [$($name:ident)+] $args:tt) => { $($crate::abi::api!{@only $name $args})+ };
     (@only $name:ident ($($arg:ident : $ty:ty),*)) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($arg: $ty),*) -> u32 {
-            $crate::abi::entry(|| body($($arg),*))
+            $crate::abi::entry(|| answer($($arg),*))
         }
     };
 }

@@ -1,7 +1,7 @@
 //! The machine as this library sees it: the one file that knows its interface.
 
 use machine::cards::{Facts, facts};
-use machine::{CellId, ContextId, DeviceId, Machine, Progress, Refused, SubmitError, Ticket, Work};
+use machine::{CellId, ContextId, DeviceId, Machine, Presence, Progress, Refused, SubmitError, Ticket, Work};
 
 pub(crate) use machine::Memory;
 
@@ -40,8 +40,10 @@ pub(crate) fn cuda_version() -> Answer<u32> {
 /// Joins the machine, and finds the cards that are for this process.
 pub(crate) fn join() -> Answer<(Joined, Vec<Card>)> {
     let machine = machine()?;
-    if machine.driver_mismatch() {
-        return Err(Code::SYSTEM_DRIVER_MISMATCH);
+    match machine.presence() {
+        Presence::Ready => {}
+        Presence::NoDriver => return Err(Code::NO_DEVICE),
+        Presence::Mismatch => return Err(Code::SYSTEM_DRIVER_MISMATCH),
     }
     let process = machine.process().map_err(|_| Code::OPERATING_SYSTEM)?;
     let mut cards: Vec<Card> = machine.visible().into_iter().filter_map(|id| card(machine, id)).collect();
@@ -71,14 +73,14 @@ fn active_percent() -> Option<u8> {
 fn card(machine: &'static Machine, id: DeviceId) -> Option<Card> {
     let place = machine.card_of(id);
     let described = machine.description().cards.get(place)?.clone();
-    let seen = machine.device(id)?;
+    let count = machine.memory(id)?;
     Some(Card {
         id,
         place,
-        name: seen.name,
-        uuid: uuid_bytes(&seen.uuid)?,
-        multiprocessors: seen.multiprocessors,
-        memory: seen.memory,
+        name: described.model.clone(),
+        uuid: uuid_bytes(&described.uuid)?,
+        multiprocessors: machine.multiprocessors(id),
+        memory: count.total.saturating_sub(count.reserved),
         facts: facts(&described.model),
         described,
     })
@@ -131,6 +133,16 @@ fn refused(refused: Refused) -> Code {
 impl Joined {
     pub(crate) fn machine(&self) -> &'static Machine {
         self.process.machine()
+    }
+
+    /// This process in the machine, by number.
+    pub(crate) fn number(&self) -> u64 {
+        self.process.number()
+    }
+
+    /// What this process holds of a card.
+    pub(crate) fn holds(&self, card: &Card, kind: Memory) -> u64 {
+        self.process.holds(card.id, kind)
     }
 
     /// Whether a card is on the bus. A driver whose card fell off says "unknown error" to all.

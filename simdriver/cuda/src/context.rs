@@ -104,7 +104,7 @@ pub(crate) fn end(process: &'static Process, handle: u64) -> Answer {
         drop(event);
     }
     drop(state);
-    process.joined.close_context(&process.cards[context.card], context.place);
+    process.joined.close_context(context.place);
     let heap: usize = context.limits.get(&2).copied().unwrap_or_default();
     release_heap(process, context.card, heap);
     Ok(())

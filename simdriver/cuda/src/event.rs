@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use machine::{CellId, Ticket, Work};
 
-use crate::abi::{Answer, Code, In, Out, api};
+use crate::abi::{Answer, Code, Out, api};
 use crate::memory::ipc::{self, SharedEvent};
 use crate::process::{Kind, Process, here, lock, meant, process};
 use crate::stream::order::{Order, issue};
@@ -120,8 +120,13 @@ fn create(flags: u32) -> Answer<Arc<Event>> {
 fn destroy(handle: u64) -> Answer {
     let process = process()?;
     let event = process.state().events.remove(&handle).ok_or(Code::INVALID_HANDLE)?;
-    if let Some(cell) = event.cell {
-        process.joined.drop_cell(cell);
+    let Some(cell) = event.cell else { return Ok(()) };
+    match event.last() {
+        // A mark on its way would write into a cell that is someone else's by then.
+        Recorded::At(point) if !point.reached(process) => point.then(process, move |process| {
+            process.joined.free_cell(cell);
+        }),
+        _ => process.joined.free_cell(cell),
     }
     Ok(())
 }
@@ -141,9 +146,9 @@ fn elapsed(start: u64, end: u64) -> Answer<f32> {
         }
     }
     let moment = |event: &Event| {
-        let cell = event.cell.and_then(|cell| process.joined.moment(cell));
-        let ticket = || event.point(process).ok().flatten()?.ticket();
-        cell.or_else(|| process.joined.ended(ticket()?)).ok_or(Code::UNKNOWN)
+        let ticket = event.point(process)?.and_then(|point| point.ticket()).ok_or(Code::UNKNOWN)?;
+        let kept = event.cell.and_then(|cell| process.joined.moment(cell, ticket));
+        kept.or_else(|| process.joined.ended(ticket)).ok_or(Code::UNKNOWN)
     };
     let (from, to) = (i128::from(moment(&start)?), i128::from(moment(&end)?));
     #[expect(
@@ -216,9 +221,9 @@ api! {
         handle.put(ipc::export_event(process()?, &event)?)
     }
 
-    fn cuIpcOpenEventHandle(event: Out<u64>, handle: [u64; 8]) {
+    fn cuIpcOpenEventHandle(event: Out<u64>, handle: ipc::HandleValue) {
         event.check()?;
-        let shared = ipc::import_event(process()?, handle)?;
+        let shared = ipc::import_event(process()?, handle.bytes())?;
         let opened = create(DISABLE_TIMING | INTERPROCESS)?;
         *lock(&opened.shared) = Some(shared);
         event.put(opened.handle)

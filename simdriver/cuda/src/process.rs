@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) libraries: HashMap<u64, Library>,
     pub(crate) links: HashMap<u64, Link>,
     pub(crate) graphs: HashMap<u64, Graph>,
+    /// The graph each node is in.
+    pub(crate) node_graphs: HashMap<u64, u64>,
     pub(crate) execs: HashMap<u64, Arc<Mutex<Exec>>>,
     pub(crate) objects: Objects,
 }

@@ -248,3 +248,44 @@ impl Fill {
         }
     }
 }
+
+impl Plan {
+    /// As the struct of the API: what the caller wrote, or what amounts to the same.
+    pub(crate) fn described(&self) -> Copy3D {
+        if let Some(asked) = self.asked {
+            return asked;
+        }
+        let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        let kind = |end: &End| if end.host { HOST } else { DEVICE };
+        let host = |end: &End| if end.host { end.address } else { 0 };
+        let device = |end: &End| if end.host { 0 } else { end.address };
+        let rows = |end: &End| end.layer.checked_div(end.pitch).unwrap_or(0);
+        Copy3D {
+            src_x: 0,
+            src_y: 0,
+            src_z: 0,
+            src_level: 0,
+            src_type: kind(&self.src),
+            src_host: host(&self.src) as *const _,
+            src_device: device(&self.src),
+            src_array: 0,
+            src_context: 0,
+            src_pitch: size(self.src.pitch),
+            src_height: size(rows(&self.src)),
+            dst_x: 0,
+            dst_y: 0,
+            dst_z: 0,
+            dst_level: 0,
+            dst_type: kind(&self.dst),
+            dst_host: host(&self.dst) as *mut _,
+            dst_device: device(&self.dst),
+            dst_array: 0,
+            dst_context: 0,
+            dst_pitch: size(self.dst.pitch),
+            dst_height: size(rows(&self.dst)),
+            width: size(self.width),
+            height: size(self.height),
+            depth: size(self.depth),
+        }
+    }
+}

@@ -154,3 +154,21 @@ pub(crate) fn load(address: u64, width: usize) -> u64 {
         }
     }
 }
+
+/// The pages of a mapping that hold something.
+pub(crate) fn touched(base: u64, length: u64) -> Vec<u64> {
+    const PART: u64 = 1 << 30;
+    let mut found = Vec::new();
+    let mut at = base;
+    while at < base + length {
+        let part = PART.min(base + length - at);
+        let mut core = vec![0_u8; usize::try_from(part / 4096).unwrap_or(0)];
+        // SAFETY: the range is mapped by this module, and the vector has a byte for each page.
+        let asked = unsafe { libc::mincore(at as *mut _, (core.len()) * 4096, core.as_mut_ptr()) };
+        let all = asked != 0;
+        let pages = (0_u64..).zip(core).filter(|(_, state)| all || state & 1 == 1);
+        found.extend(pages.map(|(index, _)| at + index * 4096));
+        at += part;
+    }
+    found
+}

@@ -295,6 +295,14 @@ impl Point {
         }
     }
 
+    /// Does something when all before it is done.
+    pub(crate) fn then(&self, process: &'static Process, work: impl FnOnce(&Process) + Send + 'static) {
+        let effect =
+            Effect { after: self.ticket, run: Box::new(work), gate: None, early: false };
+        self.stream.push(process, effect);
+        self.stream.wake_worker(process);
+    }
+
     /// Waits for all before it.
     pub(crate) fn wait(&self, process: &Process) -> Answer {
         // Effects first: the machine may be waiting at a gate for one of them.

@@ -93,6 +93,11 @@ pub(crate) fn step_in(call: &Call, stream: &Arc<Stream>) -> Answer {
     Ok(())
 }
 
+/// Who waits for the legacy stream waits for the streams in step with it, and the other way round.
+pub(crate) fn sync_with_legacy(call: &Call, stream: &Arc<Stream>) -> Answer {
+    step_in(call, stream)
+}
+
 /// Submits an order to the machine under `key`, which is the stream's own or that of a branch of
 /// a graph; its effect is queued in the stream.
 pub(crate) fn carry_out(
