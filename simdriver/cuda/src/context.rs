@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::abi::{Answer, Code, In, Opaque, Out, api};
 use crate::card::Memory;
 use crate::module;
-use crate::process::{self, Call, Kind, Process, State, here, process, with_stack};
+use crate::process::{self, Kind, Process, State, here, process, with_stack};
 use crate::stream::Stream;
 
 /// A context.
@@ -27,13 +27,6 @@ pub(crate) struct Context {
     /// For a green context: its multiprocessors; it shares all else with its parent.
     pub(crate) green: Option<u32>,
     pub(crate) number: u64,
-}
-
-impl Context {
-    /// The stream that stands for all of them.
-    pub(crate) fn collector(&self, _: &Call) -> Answer<Arc<Stream>> {
-        Ok(Arc::clone(&self.legacy))
-    }
 }
 
 /// Makes a context on a card; it costs memory there.

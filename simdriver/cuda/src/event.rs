@@ -233,8 +233,12 @@ api! {
     fn cuCtxRecordEvent, cuGreenCtxRecordEvent(context: u64, event: u64) {
         let call = here()?;
         let event = named(event)?;
-        let stream = call.state().context(context)?.collector(&call)?;
-        for other in call.state().context(context)?.streams.clone() {
+        let (stream, others) = {
+            let state = call.state();
+            let context = state.context(context)?;
+            (Arc::clone(&context.legacy), context.streams.clone())
+        };
+        for other in others {
             stream.wait_for(call.process, &other.point())?;
         }
         issue(&call, &stream, Order::Record(event))
@@ -243,7 +247,8 @@ api! {
     fn cuCtxWaitEvent, cuGreenCtxWaitEvent(context: u64, event: u64) {
         let call = here()?;
         let event = named(event)?;
-        for stream in call.state().context(context)?.streams.clone() {
+        let streams = call.state().context(context)?.streams.clone();
+        for stream in streams {
             issue(&call, &stream, Order::Wait(Arc::clone(&event)))?;
         }
         Ok(())

@@ -12,9 +12,6 @@
 //!                                           `- card      the machine
 //! ```
 
-#![expect(non_snake_case, reason = "the exports carry the names of the API")]
-#![cfg_attr(not(test), expect(non_upper_case_globals, reason = "so do exported variables"))]
-
 mod abi;
 mod card;
 mod context;

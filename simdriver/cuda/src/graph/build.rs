@@ -62,8 +62,7 @@ fn put_any(node: Out<u64>, graph: u64, before: In<u64>, count: usize, shape: Out
     put(node, graph, before, count, || {
         let body = params::body(&any)?;
         if let Body::Alloc { address, .. } = body {
-            // SAFETY: the type says that this is the part that is in use.
-            unsafe { any.body.alloc.address = address };
+            any.body.alloc.address = address;
         }
         Ok(body)
     })?;

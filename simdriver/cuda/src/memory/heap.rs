@@ -83,7 +83,8 @@ impl Heap {
         (address - start < block.length).then_some((start, block.length))
     }
 
-    pub(crate) fn used(&self) -> u64 {
+    #[cfg(test)]
+    fn used(&self) -> u64 {
         self.blocks.values().map(|block| block.used).sum()
     }
 

@@ -60,6 +60,13 @@ struct Line {
     member: Option<Member>,
 }
 
+/// Whether to wait for an effect's time, and for who does another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Waits,
+    None,
+}
+
 /// A moment in a stream: all that was asked of it so far.
 #[derive(Clone)]
 pub(crate) struct Point {
@@ -145,16 +152,27 @@ impl Stream {
                     line = self.changed.wait(line).unwrap_or_else(PoisonError::into_inner);
                 }
             }
-            self.do_next(process, u64::MAX);
+            self.do_next(process, u64::MAX, Patience::Waits);
         }
     }
 
     /// Does the next effect if there is one up to that number.
-    fn do_next(&self, process: &Process, up_to: u64) -> bool {
-        let running = lock(&self.running);
+    fn do_next(&self, process: &Process, up_to: u64, patience: Patience) -> bool {
+        let running = match patience {
+            Patience::Waits => lock(&self.running),
+            Patience::None => match self.running.try_lock() {
+                Ok(running) => running,
+                Err(_) => return false,
+            },
+        };
         let effect = {
             let mut line = lock(&self.line);
-            if line.done >= up_to {
+            let Some(next) = line.effects.front() else { return false };
+            // One with a gate may be a function of the caller's that takes its time.
+            let due = || {
+                next.gate.is_none() && next.after.is_none_or(|work| process.joined.is_over(work))
+            };
+            if line.done >= up_to || (patience == Patience::None && !due()) {
                 return false;
             }
             line.effects.pop_front()
@@ -234,12 +252,6 @@ impl Stream {
     pub(crate) fn set_member(&self, member: Option<Member>) {
         lock(&self.line).member = member;
     }
-
-    /// Is for copies on the host, whose effects must not be seen early: a mark at the end of what
-    /// was submitted, to do them after.
-    pub(crate) fn mark(&self, process: &Process) -> Answer<Ticket> {
-        self.submit(process, Work::Marker { cell: None })
-    }
 }
 
 impl Point {
@@ -265,26 +277,17 @@ impl Point {
 
     /// Does effects whose time has come and that nobody does just now.
     fn catch_up(&self, process: &Process) -> bool {
-        loop {
-            let ready = {
-                let line = lock(&self.stream.line);
-                let due = |effect: &Effect| effect.after.is_none_or(|t| process.joined.is_over(t));
-                // An effect with a gate may be a function of the caller's that takes its time.
-                line.effects.front().is_some_and(|next| next.gate.is_none() && due(next))
-            };
-            if !ready || self.stream.running.try_lock().is_err() {
+        while !self.effects_done() {
+            if !self.stream.do_next(process, self.effects, Patience::None) {
                 return self.effects_done();
             }
-            self.stream.do_next(process, self.effects);
-            if self.effects_done() {
-                return true;
-            }
         }
+        true
     }
 
     fn wait_effects(&self, process: &Process) {
         while !self.effects_done() {
-            if self.stream.do_next(process, self.effects) {
+            if self.stream.do_next(process, self.effects, Patience::Waits) {
                 continue;
             }
             let line = lock(&self.stream.line);

@@ -14,7 +14,7 @@ use crate::memory::pool;
 use crate::process::{Call, Process};
 
 /// A function of the caller's, and what it wants to be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct HostCall {
     pub(crate) function: Option<extern "C" fn(*mut std::ffi::c_void)>,
     pub(crate) data: usize,
