@@ -30,18 +30,18 @@ macro_rules! ok {
 const ROLE: &str = "CUDA_TEST_ROLE";
 
 /// A machine in a folder that goes with it.
-pub struct Rig {
+pub(crate) struct Rig {
     folder: tempfile::TempDir,
 }
 
 impl Rig {
     /// One of the profiles, on its virtual clock.
-    pub fn new(profile: &str, driver: &str) -> Self {
+    pub(crate) fn new(profile: &str, driver: &str) -> Self {
         Self::with(profile, &Choices { driver: driver.into(), clock: Clock::Virtual, ..Choices::default() }, |_| {})
     }
 
     /// As wanted.
-    pub fn with(profile: &str, choices: &Choices, change: impl FnOnce(&mut Description)) -> Self {
+    pub(crate) fn with(profile: &str, choices: &Choices, change: impl FnOnce(&mut Description)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut description = Description::from_profile(profile, choices).unwrap();
         // Whatever device nodes the host has, they are not this machine's.
@@ -51,16 +51,16 @@ impl Rig {
         Self { folder }
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("machine")
     }
 
-    pub fn machine(&self) -> &'static Machine {
+    pub(crate) fn machine(&self) -> &'static Machine {
         Machine::open(&self.path()).unwrap()
     }
 
     /// Starts this test again in a process of its own, in a role.
-    pub fn start(&self, test: &str, role: &str) -> Child {
+    pub(crate) fn start(&self, test: &str, role: &str) -> Child {
         Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
             .env(VARIABLE, self.path())
@@ -71,14 +71,14 @@ impl Rig {
     }
 
     /// Runs this test again in a process of its own, and expects it to pass.
-    pub fn run(&self, test: &str, role: &str) {
+    pub(crate) fn run(&self, test: &str, role: &str) {
         let status = self.start(test, role).wait().unwrap();
         assert!(status.success(), "{test} as {role}: {status}");
     }
 }
 
 /// Runs `body` in a process of its own on a machine of that driver version.
-pub fn on(profile: &str, driver: &str, test: &str, body: impl FnOnce(&Driver)) {
+pub(crate) fn on(profile: &str, driver: &str, test: &str, body: impl FnOnce(&Driver)) {
     if role().is_some() {
         body(&Driver::load());
     } else {
@@ -87,28 +87,31 @@ pub fn on(profile: &str, driver: &str, test: &str, body: impl FnOnce(&Driver)) {
 }
 
 /// The role of this process, if it was started by a test.
-pub fn role() -> Option<String> {
+pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
 /// Whether a process was killed.
-pub fn killed(status: ExitStatus) -> bool {
+pub(crate) fn killed(status: ExitStatus) -> bool {
     status.signal() == Some(9)
 }
 
 /// The library that cargo built beside this test.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     exe.parent().map(|folder| folder.join("libcuda.so")).unwrap()
 }
 
 /// The library, loaded.
-pub struct Driver {
+pub(crate) struct Driver {
     handle: *mut c_void,
 }
 
+// SAFETY: the handle of a loaded library means the same to all threads.
+unsafe impl Sync for Driver {}
+
 impl Driver {
-    pub fn load() -> Self {
+    pub(crate) fn load() -> Self {
         Self::at(&library())
     }
 
@@ -124,7 +127,7 @@ impl Driver {
     }
 
     /// The address of an export.
-    pub fn find(&self, name: &str) -> Option<*mut c_void> {
+    pub(crate) fn find(&self, name: &str) -> Option<*mut c_void> {
         let name = CString::new(name).unwrap();
         // SAFETY: the handle is open and the name is a C string.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
@@ -132,7 +135,7 @@ impl Driver {
     }
 
     /// What `cuGetProcAddress_v2` says: result, status, address.
-    pub fn look_up(&self, name: &str, version: i32, flags: u64) -> (u32, u32, *mut c_void) {
+    pub(crate) fn look_up(&self, name: &str, version: i32, flags: u64) -> (u32, u32, *mut c_void) {
         let name = CString::new(name).unwrap();
         let (mut address, mut status) = (std::ptr::null_mut(), 99);
         let result = call!(self, cuGetProcAddress_v2(
@@ -142,7 +145,7 @@ impl Driver {
     }
 
     /// Initialises, and makes a context on the first card current.
-    pub fn context(&self) -> u64 {
+    pub(crate) fn context(&self) -> u64 {
         ok!(self, cuInit(0 => u32));
         let mut context = 0;
         ok!(self, cuDevicePrimaryCtxRetain(&raw mut context => *mut u64, 0 => i32));
@@ -151,14 +154,14 @@ impl Driver {
     }
 
     /// Free and all memory.
-    pub fn memory(&self) -> (usize, usize) {
+    pub(crate) fn memory(&self) -> (usize, usize) {
         let (mut free, mut total) = (0, 0);
         ok!(self, cuMemGetInfo_v2(&raw mut free => *mut usize, &raw mut total => *mut usize));
         (free, total)
     }
 
     /// A function of any name.
-    pub fn function(&self, name: &str) -> u64 {
+    pub(crate) fn function(&self, name: &str) -> u64 {
         let (mut module, mut function) = (0, 0);
         let image = c".version 8.0";
         ok!(self, cuModuleLoadData(&raw mut module => *mut u64, image.as_ptr() => *const i8));
@@ -168,36 +171,36 @@ impl Driver {
     }
 
     /// Launches a function with so many blocks of 128 threads.
-    pub fn launch(&self, function: u64, blocks: u32, stream: u64) -> u32 {
+    pub(crate) fn launch(&self, function: u64, blocks: u32, stream: u64) -> u32 {
         call!(self, cuLaunchKernel(
             function => u64, blocks => u32, 1 => u32, 1 => u32, 128 => u32, 1 => u32, 1 => u32, 0 => u32, stream => u64,
             std::ptr::null() => *const c_void, std::ptr::null() => *const c_void))
     }
 
-    pub fn event(&self, flags: u32) -> u64 {
+    pub(crate) fn event(&self, flags: u32) -> u64 {
         let mut event = 0;
         ok!(self, cuEventCreate(&raw mut event => *mut u64, flags => u32));
         event
     }
 
-    pub fn stream(&self, flags: u32) -> u64 {
+    pub(crate) fn stream(&self, flags: u32) -> u64 {
         let mut stream = 0;
         ok!(self, cuStreamCreate(&raw mut stream => *mut u64, flags => u32));
         stream
     }
 
-    pub fn record(&self, event: u64, stream: u64) {
+    pub(crate) fn record(&self, event: u64, stream: u64) {
         ok!(self, cuEventRecord(event => u64, stream => u64));
     }
 
     /// Milliseconds between two events.
-    pub fn elapsed(&self, start: u64, end: u64) -> f32 {
+    pub(crate) fn elapsed(&self, start: u64, end: u64) -> f32 {
         let mut milliseconds = 0.0;
         ok!(self, cuEventElapsedTime(&raw mut milliseconds => *mut f32, start => u64, end => u64));
         milliseconds
     }
 
-    pub fn allocate(&self, size: usize) -> Result<u64, u32> {
+    pub(crate) fn allocate(&self, size: usize) -> Result<u64, u32> {
         let mut address = 0;
         match call!(self, cuMemAlloc_v2(&raw mut address => *mut u64, size => usize)) {
             0 => Ok(address),
