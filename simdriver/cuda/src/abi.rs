@@ -185,6 +185,7 @@ macro_rules! api {
     () => {};
     (fn $($name:ident),+ | $($own:ident),+ ($lane:ident $(, $arg:ident : $ty:ty)* $(,)?) $body:block $($rest:tt)*) => {
         const _: () = {
+            #[allow(clippy::too_many_arguments, reason = "as many as the API's function has")]
             fn answer($lane: $crate::abi::Lane $(, $arg: $ty)*) -> $crate::abi::Answer $body
             $crate::abi::api!{@lane Legacy [$($name)+] ($($arg: $ty),*)}
             $crate::abi::api!{@lane PerThread [$($own)+] ($($arg: $ty),*)}
@@ -193,6 +194,7 @@ macro_rules! api {
     };
     (fn $($name:ident),+ ($($arg:ident : $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
         const _: () = {
+            #[allow(clippy::too_many_arguments, reason = "as many as the API's function has")]
             fn answer($($arg: $ty),*) -> $crate::abi::Answer $body
             $crate::abi::api!{@plain [$($name)+] ($($arg: $ty),*)}
         };

@@ -115,10 +115,10 @@ fn chosen(cards: Vec<Card>, wanted: &str) -> Vec<Card> {
 }
 
 fn is(card: &Card, word: &str) -> bool {
-    let hex: String = card.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let Some((_, digits)) = word.split_once('-') else { return false };
-    let digits: String = digits.chars().filter(|c| *c != '-').flat_map(char::to_lowercase).collect();
-    !digits.is_empty() && hex.starts_with(&digits)
+    let digits: Vec<u32> = digits.chars().filter_map(|c| c.to_digit(16)).collect();
+    let halves = card.uuid.iter().flat_map(|byte| [u32::from(byte >> 4), u32::from(byte & 15)]);
+    !digits.is_empty() && digits.iter().copied().eq(halves.take(digits.len()))
 }
 
 fn refused(refused: Refused) -> Code {
@@ -221,7 +221,7 @@ impl Joined {
         self.process.cell_time(cell, ticket)
     }
 
-    /// Whether two cards can use each other's memory: over NVLink, or on one socket.
+    /// Whether two cards can use each other's memory: over their own links, or on one socket.
     pub(crate) fn reaches(&self, process: &Process, one: usize, other: usize) -> bool {
         let (one, other) = (&process.cards[one], &process.cards[other]);
         if one.place == other.place || one.id.place() != one.place || other.id.place() != other.place {
@@ -231,7 +231,7 @@ impl Joined {
         links > 0 || hop != machine::Hop::CrossSocket
     }
 
-    /// How many NVLinks join two cards.
+    /// How many links of the fast kind join two cards.
     pub(crate) fn links(&self, process: &Process, one: usize, other: usize) -> u8 {
         let (one, other) = (process.cards[one].place, process.cards[other].place);
         self.machine().description().link(one, other).1

@@ -235,9 +235,9 @@ api! {
         create(context, flags, device, 3020)
     }
 
-    fn cuCtxCreate_v4(context: Out<u64>, parameters: In<(In<[u32; 2]>, i32, Opaque)>, flags: u32, device: i32) {
+    fn cuCtxCreate_v4(context: Out<u64>, parameters: In<CreateShape>, flags: u32, device: i32) {
         if !parameters.is_null() {
-            let (affinity, count, graphics) = parameters.get()?;
+            let CreateShape { affinity, count, graphics } = parameters.get()?;
             affinity_is_sound(affinity, count)?;
             if !graphics.is_null() {
                 return Err(Code::NOT_SUPPORTED);
@@ -441,6 +441,15 @@ api! {
         active.put_if(i32::from(primary.context.is_some()));
         Ok(())
     }
+}
+
+/// What a context is to be.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CreateShape {
+    affinity: In<[u32; 2]>,
+    count: i32,
+    graphics: Opaque,
 }
 
 /// Affinity counts multiprocessors, which only MPS can give a context a part of.

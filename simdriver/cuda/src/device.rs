@@ -12,72 +12,52 @@ fn attribute(process: &Process, card: &Card, attribute: u32) -> Answer<i32> {
     let (memory_clock, clock) = card.facts.clocks;
     let (domain, bus, device, _) = card.described.bus_numbers().unwrap_or_default();
     let value = match attribute {
-        // The shape of launches.
-        1 | 2 | 3 => 1024,
-        4 => 64,
-        5 => i32::MAX.unsigned_abs(),
-        6 | 7 => 65_535,
-        10 => 32,
-        12 | 82 => 65_536,
-        39 => card.threads(),
-        106 => 32,
-        // Memory inside.
-        8 => 48 << 10,
-        9 => 64 << 10,
-        11 => i32::MAX.unsigned_abs(),
-        38 => 40 << 20,
-        81 => 164 << 10,
-        97 => 163 << 10,
-        111 => 1 << 10,
-        108 | 109 => 30 << 20,
-        14 => 512,
-        30 => 512,
-        51 => 32,
-        // Numbers of the card.
         13 => clock * 1000,
         16 => card.multiprocessors,
         20 => compute_mode(process, card),
-        32 => 1,
         33 => bus,
         34 => device,
         36 => memory_clock * 1000,
         37 => card.facts.bus_width,
+        39 => card.threads(),
         40 => card.facts.copy_engines,
         50 => domain,
         75 => major,
         76 => minor,
-        87 => 2,
-        131 => return Ok(-1),
-        134 => return Ok(card.described.numa.map_or(-1, u32::cast_signed)),
-        139 => card.facts.pci,
-        // Textures and surfaces.
-        21 | 42 | 61 | 77 | 22 | 73 => 32_768,
-        23 | 74 | 27 | 28 | 63 | 64 | 45 | 46 | 52 | 53 | 66 | 67 | 55 => 32_768,
-        24 | 25 | 26 | 47 | 48 | 49 | 58 | 59 | 60 => 16_384,
-        29 | 43 | 62 | 65 => 2_048,
-        54 | 68 => 2_046,
-        56 | 57 => 131_072,
-        69 => 268_435_456,
-        70 | 71 => 131_072,
-        72 => 2_097_120,
-        // What it can do.
-        15 | 19 | 31 | 41 | 44 | 78 | 79 | 80 | 83 | 89 | 90 | 91 | 95 | 96 | 98 | 99 | 102 | 103 | 110 | 115 | 116
-        | 122 | 123 | 125 => 1,
-        92 | 93 | 94 => 0,
-        113 => 1,
-        117 => 1,
-        118 => 100,
-        119 => 1,
         120 | 127 => u32::from(major >= 9),
         126 => if major >= 9 { 4 } else { 1 },
+        131 => return Ok(-1),
         132 => u32::from(card.facts.nvlink >= 4),
         133 => u32::from(process.joined.machine().description().mps),
-        // Everything else there is: not this card.
-        17 | 18 | 35 | 84..=86 | 88 | 100 | 101 | 104 | 105 | 107 | 112 | 114 | 121 | 124 | 128..=130 | 135..=138
-        | 140..=161 => 0,
-        _ => return Err(Code::INVALID_VALUE),
+        134 => return Ok(card.described.numa.map_or(-1, u32::cast_signed)),
+        139 => card.facts.pci,
+        other => common(other)?,
     };
     i32::try_from(value).map_err(|_| Code::UNKNOWN)
+}
+
+/// What all cards have in common: the shape of launches, memory inside, textures and surfaces,
+/// and what a card can do or, with 0, cannot.
+fn common(attribute: u32) -> Answer<u32> {
+    #[rustfmt::skip]
+    const VALUES: &[(&[u32], u32)] = &[
+        (&[1, 2, 3], 1024), (&[4], 64), (&[5, 11], i32::MAX.unsigned_abs()), (&[6, 7], 65_535), (&[10, 106], 32),
+        (&[12, 82], 65_536),
+        (&[8], 48 << 10), (&[9], 64 << 10), (&[38], 40 << 20), (&[81], 164 << 10), (&[97], 163 << 10), (&[111], 1 << 10),
+        (&[108, 109], 30 << 20), (&[14, 30], 512), (&[51], 32), (&[87], 2),
+        (&[21, 22, 23, 27, 28, 42, 45, 46, 52, 53, 55, 61, 63, 64, 66, 67, 73, 74, 77], 32_768),
+        (&[24, 25, 26, 47, 48, 49, 58, 59, 60], 16_384), (&[29, 43, 62, 65], 2_048), (&[54, 68], 2_046),
+        (&[56, 57, 70, 71], 131_072), (&[69], 268_435_456), (&[72], 2_097_120),
+        (&[15, 19, 31, 32, 41, 44, 78, 79, 80, 83, 89, 90, 91, 95, 96, 98, 99, 102, 103, 110, 113, 115, 116, 117, 119,
+            122, 123, 125], 1),
+        (&[118], 100),
+    ];
+    let known = VALUES.iter().find(|(attributes, _)| attributes.contains(&attribute));
+    match known {
+        Some((_, value)) => Ok(*value),
+        None if (1..=161).contains(&attribute) => Ok(0),
+        None => Err(Code::INVALID_VALUE),
+    }
 }
 
 fn compute_mode(process: &Process, card: &Card) -> u32 {

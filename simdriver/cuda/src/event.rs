@@ -101,14 +101,15 @@ fn create(flags: u32) -> Answer<Arc<Event>> {
     if flags & !7 != 0 || (flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0) {
         return Err(Code::INVALID_VALUE);
     }
-    let cell = if flags & DISABLE_TIMING == 0 { call.process.joined.new_cell() } else { None };
+    let timed = flags & DISABLE_TIMING == 0;
+    let moment = if timed { call.process.joined.new_cell() } else { None };
     let mut state = call.state();
     let handle = state.handle(Kind::Event);
     let event = Arc::new(Event {
         handle,
         context: call.context,
         flags,
-        cell,
+        cell: moment,
         shared: Mutex::default(),
         state: Mutex::default(),
     });

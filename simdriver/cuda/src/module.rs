@@ -228,14 +228,12 @@ fn attribute(handle: u64, attribute: u32) -> Answer<i32> {
     with(handle, |function| {
         Ok(match attribute {
             0 => 1024,
-            1 | 2 | 3 | 7 | 15 => 0,
+            1..=3 | 7 | 10 | 15..=17 => 0,
             4 => 32,
             5 | 6 => version,
             8 => function.dynamic_shared,
             9 => function.carve_out,
-            10 => 0,
             11..=14 => function.cluster[attribute as usize - 11],
-            16 | 17 => 0,
             _ => return Err(Code::INVALID_VALUE),
         })
     })

@@ -36,7 +36,7 @@ struct User {
 struct View {
     resource: [u64; 18],
     texture: [u64; 13],
-    view: [u64; 14],
+    detail: [u64; 14],
     surface: bool,
 }
 
@@ -85,11 +85,11 @@ fn drop_view(handle: u64, surface: bool) -> Answer {
     Ok(())
 }
 
-fn add_view(view: View) -> Answer<u64> {
+fn add_view(view: &View) -> Answer<u64> {
     let call = here()?;
     let mut state = call.state();
     let handle = state.handle(Kind::Object);
-    state.objects.views.insert(handle, view);
+    state.objects.views.insert(handle, *view);
     Ok(handle)
 }
 
@@ -190,8 +190,16 @@ fn bindable(number: u64, device: i32, offset: u64, size: u64) -> Answer {
     if size == 0 || end > whole { Err(Code::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// What an endpoint is to be: its type, its devices, then its size.
-type EndpointShape = (u32, u32, u64, u32, u32);
+/// What an endpoint is to be.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct EndpointShape {
+    kind: u32,
+    devices: u32,
+    size: u64,
+    handles: u32,
+    flags: u32,
+}
 
 api! {
     fn cuUserObjectCreate(object: Out<u64>, data: usize, destroy: Option<extern "C" fn(*mut std::ffi::c_void)>, count: u32, flags: u32) {
@@ -230,18 +238,20 @@ api! {
 
     fn cuTexObjectCreate(object: Out<u64>, resource: In<[u64; 18]>, texture: In<[u64; 13]>, view: In<[u64; 14]>) {
         object.check()?;
-        let view = if view.is_null() { [0; 14] } else { view.get()? };
-        object.put(add_view(View { resource: resource.get()?, texture: texture.get()?, view, surface: false })?)
+        let detail = if view.is_null() { [0; 14] } else { view.get()? };
+        let view = View { resource: resource.get()?, texture: texture.get()?, detail, surface: false };
+        object.put(add_view(&view)?)
     }
 
     fn cuTexObjectDestroy(object: u64) { drop_view(object, false) }
     fn cuTexObjectGetResourceDesc(to: Out<[u64; 18]>, object: u64) { to.put(view(object, false)?.resource) }
     fn cuTexObjectGetTextureDesc(to: Out<[u64; 13]>, object: u64) { to.put(view(object, false)?.texture) }
-    fn cuTexObjectGetResourceViewDesc(to: Out<[u64; 14]>, object: u64) { to.put(view(object, false)?.view) }
+    fn cuTexObjectGetResourceViewDesc(to: Out<[u64; 14]>, object: u64) { to.put(view(object, false)?.detail) }
 
     fn cuSurfObjectCreate(object: Out<u64>, resource: In<[u64; 18]>) {
         object.check()?;
-        object.put(add_view(View { resource: resource.get()?, texture: [0; 13], view: [0; 14], surface: true })?)
+        let view = View { resource: resource.get()?, texture: [0; 13], detail: [0; 14], surface: true };
+        object.put(add_view(&view)?)
     }
 
     fn cuSurfObjectDestroy(object: u64) { drop_view(object, true) }
@@ -352,7 +362,8 @@ api! {
     }
 
     fn cuLogicalEndpointCreate(number: u64, shape: In<EndpointShape>) {
-        let (_, _, size, ..) = shape.get()?;
+        let EndpointShape { kind, devices, size, handles, flags } = shape.get()?;
+        let _ = (kind, devices, handles, flags);
         if endpoint(number)?.is_some() || size == 0 { return Err(Code::INVALID_VALUE); }
         process()?.state().objects.endpoints.insert(number, Some(size));
         Ok(())

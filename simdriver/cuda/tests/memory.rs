@@ -88,8 +88,8 @@ fn every_path_ends_where_the_card_is_full() {
                 call!(driver, cuMemAllocPitch_v2(address => *mut u64, &raw mut pitch => *mut usize, 1 => usize, size / 512 => usize, 4 => u32))
             })),
             ("cuArrayCreate", Box::new(|| {
-                let shape = (4096_usize, 4096_usize, 0x20_u32, 1_u32);
-                call!(driver, cuArrayCreate_v2(address => *mut u64, (&raw const shape).cast() => *const c_void))
+                let shape: [u64; 3] = [4096, 4096, 0x20 | 1 << 32];
+                call!(driver, cuArrayCreate_v2(address => *mut u64, shape.as_ptr().cast() => *const c_void))
             })),
             ("cuArray3DCreate", Box::new(|| {
                 let shape = Array3D { sizes: [256, 256, 256], format: 0x20, channels: 1, flags: 0 };
@@ -186,8 +186,8 @@ fn boxes_go_to_arrays_and_back() {
     on("t4x4", "550.163.01", "boxes_go_to_arrays_and_back", |driver| {
         driver.context();
         let mut array = 0;
-        let shape = (16_usize, 8_usize, 1_u32, 1_u32);
-        ok!(driver, cuArrayCreate_v2(&raw mut array => *mut u64, (&raw const shape).cast() => *const c_void));
+        let shape: [u64; 3] = [16, 8, 1 | 1 << 32];
+        ok!(driver, cuArrayCreate_v2(&raw mut array => *mut u64, shape.as_ptr().cast() => *const c_void));
         let source: Vec<u8> = (0..64).collect();
         // Eight columns and four rows of a host picture of 16 columns, to column 3 and row 2.
         let to = Copy2D {
@@ -281,9 +281,9 @@ fn physical_memory_is_seen_at_every_address_it_is_mapped_at() {
             ok!(driver, cuMemMap(address => u64, 2 * size => usize, 0 => usize, handle => u64, 0 => u64));
         }
         assert_eq!(call!(driver, cuMemsetD8_v2(one => u64, 1 => u8, 1 => usize)), INVALID_VALUE, "nobody may use it yet");
-        let access = (Location { kind: 1, id: 0 }, 3_u32);
+        let access = [1_u32, 0, 3];
         for address in [one, two] {
-            ok!(driver, cuMemSetAccess(address => u64, 2 * size => usize, (&raw const access).cast() => *const c_void, 1 => usize));
+            ok!(driver, cuMemSetAccess(address => u64, 2 * size => usize, access.as_ptr().cast() => *const c_void, 1 => usize));
         }
         ok!(driver, cuMemsetD32_v2(one + 64 => u64, 42 => u32, 1 => usize));
         let mut word = 0_u32;

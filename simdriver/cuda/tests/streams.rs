@@ -44,8 +44,9 @@ fn a_launch_can_say_how_long_it_is() {
         driver.record(start, stream);
         // CUlaunchConfig, with the attribute 0x4e47: nanoseconds, multiprocessors.
         let attribute: [u64; 9] = [0x4e47, 7_000_000, 10, 0, 0, 0, 0, 0, 0];
-        let shape = ([1_u32; 6], 0_u32, 0_u32, stream, attribute.as_ptr(), 1_u32, 0_u32);
-        ok!(driver, cuLaunchKernelEx((&raw const shape).cast() => *const c_void, function => u64,
+        let one = 1 | 1 << 32;
+        let shape: [u64; 7] = [one, one, one, 0, stream, attribute.as_ptr() as u64, 1];
+        ok!(driver, cuLaunchKernelEx(shape.as_ptr().cast() => *const c_void, function => u64,
             std::ptr::null() => *const c_void, std::ptr::null() => *const c_void));
         driver.record(middle, stream);
         let length = [2_000_000_u64, 0];

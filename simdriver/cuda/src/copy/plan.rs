@@ -42,7 +42,7 @@ pub(crate) struct Plan {
     /// What the source held when the copy was asked for, where that is what counts.
     staged: Option<Arc<Vec<u8>>>,
     /// What the caller wrote, for those who ask a graph.
-    pub(crate) asked: Option<Copy3D>,
+    pub(crate) asked: Option<Box<Copy3D>>,
 }
 
 // SAFETY: the pointers in what the caller wrote are handed back, never followed.
@@ -89,7 +89,7 @@ impl Plan {
             rows: copy.dst_height as u64,
         };
         let mut plan = Self::new(src.end(state, extent)?, dst.end(state, extent)?, extent);
-        plan.asked = Some(*copy);
+        plan.asked = Some(Box::new(*copy));
         Ok(plan)
     }
 
@@ -223,7 +223,7 @@ impl Fill {
     /// Checks what a caller asks.
     pub(crate) fn checked(self, state: &State) -> Answer<Self> {
         let unit = u64::from(self.unit);
-        if !matches!(self.unit, 1 | 2 | 4) || self.address % unit != 0 || self.pitch % unit != 0 {
+        if !matches!(self.unit, 1 | 2 | 4) || !self.address.is_multiple_of(unit) || !self.pitch.is_multiple_of(unit) {
             return Err(Code::INVALID_VALUE);
         }
         let row = self.width.checked_mul(unit).ok_or(Code::INVALID_VALUE)?;
@@ -252,8 +252,8 @@ impl Fill {
 impl Plan {
     /// As the struct of the API: what the caller wrote, or what amounts to the same.
     pub(crate) fn described(&self) -> Copy3D {
-        if let Some(asked) = self.asked {
-            return asked;
+        if let Some(asked) = &self.asked {
+            return **asked;
         }
         let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let kind = |end: &End| if end.host { HOST } else { DEVICE };

@@ -149,7 +149,9 @@ pub(crate) fn launch(call: &Call, exec: &Mutex<Exec>, stream: &Arc<Stream>) -> A
         if !left.is_empty() && exec.flags & AUTO_FREE == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        left.into_iter().for_each(|(card, address)| memory::freed(process, card, address));
+        for (card, address) in left {
+            memory::freed(process, card, address);
+        }
     }
     upload(process, exec)?;
     step_in(call, stream)?;
@@ -175,18 +177,15 @@ fn run(process: &'static Process, exec: &Exec, stream: &Arc<Stream>) -> Answer {
             let branch = done[**before].0;
             last_in.get(&branch) == Some(*before)
         });
-        let key = match follows {
-            Some(before) => done[*before].0,
-            None => {
-                branches += 1;
-                stream.key | ((branches - 1) % BRANCHES + 1)
-            }
+        let key = if let Some(before) = follows {
+            done[*before].0
+        } else {
+            branches += 1;
+            stream.key | ((branches - 1) % BRANCHES + 1)
         };
         let submit = |work| process.joined.submit(stream.place, key, work);
-        if step.before.is_empty() {
-            if let Some(start) = start {
-                submit(Work::Wait(start))?;
-            }
+        if let (true, Some(start)) = (step.before.is_empty(), start) {
+            submit(Work::Wait(start))?;
         }
         for before in step.before.iter().filter(|before| Some(*before) != follows) {
             if let Some(ticket) = done[*before].1 {

@@ -48,9 +48,8 @@ struct Layout {
 fn channel(format: u32) -> Answer<u64> {
     Ok(match format {
         0x01 | 0x08 | 0x91..=0x9e | 0xa2 | 0xa5 | 0xa8 | 0xb0 | 0xb2 | 0xb4 | 0xc0..=0xc2 | 0xc6..=0xc8 => 1,
-        0x02 | 0x09 | 0x10 | 0x9f..=0xa1 | 0xa3 | 0xa4 | 0xa6 | 0xa7 | 0xb1 | 0xb3 | 0xb5 | 0xc3..=0xc5 | 0xc9..=0xcb => 2,
+        0x02 | 0x09 | 0x10 | 0x51..=0x5e | 0x9f..=0xa1 | 0xa3 | 0xa4 | 0xa6 | 0xa7 | 0xb1 | 0xb3 | 0xb5 | 0xc3..=0xc5 | 0xc9..=0xcb => 2,
         0x03 | 0x0a | 0x20 | 0x50 => 4,
-        0x51..=0x5e => 2,
         _ => return Err(Code::INVALID_VALUE),
     })
 }
@@ -201,8 +200,19 @@ fn narrow(wide: usize) -> u32 {
     u32::try_from(wide).unwrap_or(u32::MAX)
 }
 
-/// Size and alignment, then reserved words.
-type Requirements = (usize, usize, [u32; 4]);
+/// What memory an array needs.
+#[repr(C)]
+struct Requirements {
+    size: usize,
+    alignment: usize,
+    reserved: [u32; 4],
+}
+
+impl Requirements {
+    fn of(size: u64) -> Answer<Self> {
+        Ok(Self { size: pages::size(size)?, alignment: pages::size(PAGE)?, reserved: [0; 4] })
+    }
+}
 
 api! {
     fn cuArrayCreate_v2(array: Out<u64>, shape: In<ArrayShape>) {
@@ -261,8 +271,7 @@ api! {
     fn cuArrayGetMemoryRequirements(requirements: Out<Requirements>, array: u64, device: i32) {
         process()?.card(device)?;
         let size = layout(&shape_of(array)?)?.size;
-        let page = pages::size(PAGE)?;
-        requirements.put((pages::size(pages::round_up(size, PAGE)?)?, page, [0; 4]))
+        requirements.put(Requirements::of(pages::round_up(size, PAGE)?)?)
     }
 
     fn cuMipmappedArrayCreate(mipmap: Out<u64>, shape: In<Array3DShape>, levels: u32) {
@@ -296,6 +305,6 @@ api! {
         process.card(device)?;
         let state = process.state();
         let mipmap = state.mipmaps.get(&mipmap).ok_or(Code::INVALID_HANDLE)?;
-        requirements.put((pages::size(mipmap.charged)?, pages::size(PAGE)?, [0; 4]))
+        requirements.put(Requirements::of(mipmap.charged)?)
     }
 }

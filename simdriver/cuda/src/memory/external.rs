@@ -25,7 +25,7 @@ fn map(handle: u64, offset: u64, size: u64) -> Answer<u64> {
     let mut state = call.state();
     let external = state.externals.get_mut(&handle).ok_or(Code::INVALID_HANDLE)?;
     let end = offset.checked_add(size).ok_or(Code::INVALID_VALUE)?;
-    if size == 0 || offset % 4096 != 0 || end > external.size {
+    if size == 0 || !offset.is_multiple_of(4096) || end > external.size {
         return Err(Code::INVALID_VALUE);
     }
     let length = pages::round_up(size, 4096)?;

@@ -5,9 +5,10 @@
 //! share. The exporter holds a lock on the file, so that files of processes that were killed are
 //! known and go with the next export.
 
+use std::collections::hash_map::Entry;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -96,7 +97,6 @@ fn folder(process: &Process) -> Answer<PathBuf> {
     let folder = process.joined.machine().folder().join("shared");
     std::fs::create_dir_all(&folder).map_err(|_| Code::OPERATING_SYSTEM)?;
     // Every process of the host may use the GPUs, whoever runs it.
-    use std::os::unix::fs::PermissionsExt;
     let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777));
     Ok(folder)
 }
@@ -160,19 +160,22 @@ pub(crate) fn export(process: &'static Process, address: u64) -> Answer<Handle> 
     let contexts: Vec<u64> = process.state().contexts.keys().copied().collect();
     contexts.into_iter().try_for_each(|context| crate::context::drain(process, context))?;
     let mut state = process.state();
-    if !state.space.exports.contains_key(&base) {
-        let (file, path, number) = make(process, length)?;
-        let descriptor = file.as_fd().try_clone_to_owned().map_err(|_| Code::OPERATING_SYSTEM)?;
-        move_to(&descriptor, base, length)?;
-        state.space.exports.insert(base, Export { _file: file, path, number, length });
-    }
+    let (number, length) = match state.space.exports.entry(base) {
+        Entry::Occupied(known) => (known.get().number, known.get().length),
+        Entry::Vacant(place) => {
+            let (file, path, number) = make(process, length)?;
+            let descriptor = file.as_fd().try_clone_to_owned();
+            move_to(&descriptor.map_err(|_| Code::OPERATING_SYSTEM)?, base, length)?;
+            place.insert(Export { _file: file, path, number, length });
+            (number, length)
+        }
+    };
     let range = state.space.at(address).ok_or(Code::INVALID_VALUE)?;
-    let export = state.space.exports.get(&base).ok_or(Code::UNKNOWN)?;
     let words = Words {
         magic: MEMORY,
         process: process.joined.number(),
-        number: export.number,
-        length: export.length,
+        number,
+        length,
         offset: range.base - base,
         size: range.size,
         card: process.cards[range.card].place as u64,
@@ -282,7 +285,7 @@ impl SharedEvent {
             if before == 0 {
                 return None;
             }
-            if before == after && before % 2 == 0 {
+            if before == after && before.is_multiple_of(2) {
                 let mut bytes = [0; 16];
                 bytes[..8].copy_from_slice(&words[0].to_le_bytes());
                 bytes[8..].copy_from_slice(&words[1].to_le_bytes());

@@ -30,16 +30,15 @@ pub(crate) fn allocate(call: &Call, size: u64, place: Place) -> Answer<u64> {
     }
     let mut state = call.state();
     let blocks = state.space.blocks.entry(call.context).or_default();
-    let base = match blocks.take(size) {
-        Some(base) => base,
-        None => {
-            joined.reserve(card, Memory::Allocation, BLOCK)?;
-            let block = pages::map(BLOCK, BLOCK, place).inspect_err(|_| {
-                joined.release(card, Memory::Allocation, BLOCK);
-            })?;
-            blocks.add(block, BLOCK);
-            blocks.take(size).ok_or(Code::OUT_OF_MEMORY)?
-        }
+    let base = if let Some(base) = blocks.take(size) {
+        base
+    } else {
+        joined.reserve(card, Memory::Allocation, BLOCK)?;
+        let block = pages::map(BLOCK, BLOCK, place).inspect_err(|_| {
+            joined.release(card, Memory::Allocation, BLOCK);
+        })?;
+        blocks.add(block, BLOCK);
+        blocks.take(size).ok_or(Code::OUT_OF_MEMORY)?
     };
     let range = Space::new_range(base, size, What::Device, call.card, call.context);
     state.space.add(range);

@@ -34,7 +34,7 @@ fn create(size: usize, shape: &PhysicalShape) -> Answer<u64> {
     let process = process()?;
     let size = size as u64;
     let handles = shape.handles & !(FILE_DESCRIPTOR | 8);
-    if shape.kind != 1 || size == 0 || size % BLOCK != 0 || handles != 0 {
+    if shape.kind != 1 || size == 0 || !size.is_multiple_of(BLOCK) || handles != 0 {
         return Err(Code::INVALID_VALUE);
     }
     let (card, charged) = match shape.location.kind {
@@ -72,7 +72,7 @@ fn let_go(process: &Process, state: &mut State, handle: u64) -> Answer {
 fn reserve_addresses(size: usize, align: usize, fixed: u64) -> Answer<u64> {
     let process = process()?;
     let (size, align) = (size as u64, (align as u64).max(BLOCK));
-    if size == 0 || size % BLOCK != 0 || !align.is_power_of_two() {
+    if size == 0 || !size.is_multiple_of(BLOCK) || !align.is_power_of_two() {
         return Err(Code::INVALID_VALUE);
     }
     // The wish for an address is only a wish, as in the driver.
@@ -94,7 +94,8 @@ fn map(address: u64, size: usize, offset: usize, handle: u64) -> Answer {
     let (size, offset) = (size as u64, offset as u64);
     let mut state = process.state();
     let free = state.space.within(address, size).is_empty() && state.space.at(address).is_none();
-    if size == 0 || address % BLOCK != 0 || size % BLOCK != 0 || offset % BLOCK != 0 {
+    let sound = |length: u64| length.is_multiple_of(BLOCK);
+    if size == 0 || !sound(address) || !sound(size) || !sound(offset) {
         return Err(Code::INVALID_VALUE);
     }
     if !free || !is_reserved(&state.space, address, size) {
@@ -220,7 +221,7 @@ fn bind(handle: u64, offset: usize, size: usize, memory: impl FnOnce(&State) -> 
     with_multicast(handle, |_, whole, (count, cards)| {
         let end = (offset as u64).checked_add(size as u64);
         let full = usize::try_from(*count).is_ok_and(|count| cards.len() == count);
-        if size == 0 || offset as u64 % BLOCK != 0 || size as u64 % BLOCK != 0 || end.is_none_or(|end| end > whole) {
+        if size == 0 || !(offset as u64).is_multiple_of(BLOCK) || !(size as u64).is_multiple_of(BLOCK) || end.is_none_or(|end| end > whole) {
             return Err(Code::INVALID_VALUE);
         }
         if full { Ok(()) } else { Err(Code::ILLEGAL_STATE) }
@@ -323,7 +324,7 @@ api! {
         let process = process()?;
         let shape = shape.get()?;
         let size = shape.size as u64;
-        if shape.devices == 0 || size == 0 || size % BLOCK != 0 || shape.flags != 0 { return Err(Code::INVALID_VALUE); }
+        if shape.devices == 0 || size == 0 || !size.is_multiple_of(BLOCK) || shape.flags != 0 { return Err(Code::INVALID_VALUE); }
         let able = process.cards.iter().filter(|card| card.facts.nvlink >= 4).count();
         if able < shape.devices as usize { return Err(Code::NOT_SUPPORTED); }
         let physical = PhysicalShape {

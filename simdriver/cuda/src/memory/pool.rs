@@ -9,6 +9,18 @@ use crate::abi::{Answer, Code};
 use crate::card::Memory;
 use crate::process::{Process, State};
 
+/// Whose a pool is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Origin {
+    /// The caller made it.
+    #[default]
+    Made,
+    /// It is a card's own and cannot be destroyed.
+    Card,
+    /// It belongs to another process: memory is imported into it.
+    Elsewhere,
+}
+
 /// A pool.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
@@ -27,19 +39,16 @@ pub(crate) struct Pool {
     pub(crate) most: u64,
     /// Its memory is the host's.
     pub(crate) host: bool,
-    /// It is a card's own and cannot be destroyed.
-    pub(crate) own: bool,
+    pub(crate) origin: Origin,
     /// It was destroyed, and goes when its last memory is freed.
     pub(crate) ended: bool,
-    /// It belongs to another process: memory is imported into it.
-    pub(crate) imported: bool,
     pub(crate) access: HashMap<usize, u32>,
 }
 
 impl Pool {
     /// The pool every card has.
     pub(crate) fn default_of(card: usize) -> Self {
-        Self { card, reuse: [true; 3], own: true, ..Self::default() }
+        Self { card, reuse: [true; 3], origin: Origin::Card, ..Self::default() }
     }
 
     fn note_highs(&mut self) {
@@ -52,16 +61,15 @@ impl Pool {
 pub(crate) fn allocate(process: &Process, handle: u64, context: u64, size: u64) -> Answer<u64> {
     let mut state = process.state();
     let pool = state.pools.get_mut(&handle).filter(|pool| !pool.ended).ok_or(Code::INVALID_HANDLE)?;
-    if size == 0 || pool.imported {
+    if size == 0 || pool.origin == Origin::Elsewhere {
         return Err(Code::INVALID_VALUE);
     }
-    let base = match pool.heap.take(size) {
-        Some(base) => base,
-        None => {
-            grow(process, &mut state, handle, size)?;
-            let pool = state.pools.get_mut(&handle).ok_or(Code::INVALID_HANDLE)?;
-            pool.heap.take(size).ok_or(Code::OUT_OF_MEMORY)?
-        }
+    let base = if let Some(base) = pool.heap.take(size) {
+        base
+    } else {
+        grow(process, &mut state, handle, size)?;
+        let pool = state.pools.get_mut(&handle).ok_or(Code::INVALID_HANDLE)?;
+        pool.heap.take(size).ok_or(Code::OUT_OF_MEMORY)?
     };
     let pool = state.pools.get_mut(&handle).ok_or(Code::INVALID_HANDLE)?;
     pool.used += super::heap::taken(size);
@@ -83,7 +91,9 @@ fn grow(process: &Process, state: &mut State, handle: u64, size: u64) -> Answer 
         let reserve = || process.joined.reserve(&process.cards[card], Memory::Pool, length);
         if reserve().is_err() {
             let handles: Vec<u64> = state.pools.keys().copied().collect();
-            handles.into_iter().for_each(|handle| trim(process, state, handle, 0));
+            for handle in handles {
+                trim(process, state, handle, 0);
+            }
             reserve()?;
         }
     }
@@ -127,7 +137,7 @@ pub(crate) fn freed(process: &Process, address: u64) {
         return;
     }
     let Some(pool) = state.pools.get_mut(&handle) else { return };
-    if pool.imported {
+    if pool.origin == Origin::Elsewhere {
         pages::unmap(address, size.next_multiple_of(BLOCK));
         return;
     }
@@ -157,7 +167,7 @@ pub(crate) fn settle(process: &Process) {
 pub(crate) fn destroy(process: &Process, handle: u64) -> Answer {
     let mut state = process.state();
     let pool = state.pools.get_mut(&handle).filter(|pool| !pool.ended).ok_or(Code::INVALID_HANDLE)?;
-    if pool.own {
+    if pool.origin == Origin::Card {
         return Err(Code::INVALID_VALUE);
     }
     pool.ended = true;

@@ -2,7 +2,7 @@
 
 use std::os::fd::IntoRawFd;
 
-use super::pool::{self, Pool};
+use super::pool::{self, Origin, Pool};
 use super::space::What;
 use super::{ipc, pages};
 use crate::abi::{Answer, Code, In, Opaque, Out, api, input, output};
@@ -235,7 +235,7 @@ api! {
         let card = process.cards.iter().position(|card| card.place == place).ok_or(Code::INVALID_DEVICE)?;
         let mut state = process.state();
         let handle = state.handle(Kind::Pool);
-        let imported = Pool { card, reuse: [true; 3], imported: true, ..Pool::default() };
+        let imported = Pool { card, reuse: [true; 3], origin: Origin::Elsewhere, ..Pool::default() };
         state.pools.insert(handle, imported);
         pool.put(handle)
     }
@@ -255,7 +255,7 @@ api! {
     fn cuMemPoolImportPointer(address: Out<u64>, pool: u64, data: In<[u8; 64]>) {
         address.check()?;
         let process = process()?;
-        if !process.state().pools.get(&pool).ok_or(Code::INVALID_HANDLE)?.imported { return Err(Code::INVALID_VALUE); }
+        if process.state().pools.get(&pool).ok_or(Code::INVALID_HANDLE)?.origin != Origin::Elsewhere { return Err(Code::INVALID_VALUE); }
         let context = crate::process::current(process).unwrap_or(0);
         address.put(ipc::import(process, data.get()?, context)?)
     }

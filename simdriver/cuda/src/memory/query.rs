@@ -42,9 +42,8 @@ fn put_attribute(
             What::Host { .. } | What::Managed => long.put(address),
             _ => Err(Code::INVALID_VALUE),
         },
-        5 => long.put(known()?.number),
         6 => flag.put(known()?.sync),
-        7 => long.put(known()?.number),
+        5 | 7 | 20 => long.put(known()?.number),
         8 => flag.put(known()?.what == What::Managed),
         9 => output::<i32>(to.cast()).put(i32::try_from(known()?.card).unwrap_or(0)),
         10 => flag.put(known()?.what == What::Device),
@@ -64,7 +63,6 @@ fn put_attribute(
             What::Pooled { pool } => pool,
             _ => 0,
         }),
-        20 => long.put(known()?.number),
         21 => flag.put(false),
         _ => Err(Code::INVALID_VALUE),
     }
@@ -216,7 +214,7 @@ api! {
     fn cuMemRangeGetAttribute(to: Opaque, room: usize, attribute: u32, address: u64, size: usize) {
         let call = here()?;
         let mut state = call.state();
-        if size == 0 || room < 4 || room % 4 != 0 { return Err(Code::INVALID_VALUE); }
+        if size == 0 || room < 4 || !room.is_multiple_of(4) { return Err(Code::INVALID_VALUE); }
         let range = managed(&call, &mut state, address)?.clone();
         put_range_attribute(to, room, attribute, &range)
     }
@@ -228,7 +226,7 @@ api! {
         let range = managed(&call, &mut state, address)?.clone();
         for index in 0..count {
             let room = rooms.at(index)?;
-            if room < 4 || room % 4 != 0 { return Err(Code::INVALID_VALUE); }
+            if room < 4 || !room.is_multiple_of(4) { return Err(Code::INVALID_VALUE); }
             put_range_attribute(to.at(index)?, room, attributes.at(index)?, &range)?;
         }
         Ok(())

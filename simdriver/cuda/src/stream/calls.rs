@@ -64,7 +64,7 @@ fn word(stream: u64, address: u64, value: u64, width: usize, compare: Option<u32
 
 fn checked(address: u64, value: u64, width: usize, compare: Option<u32>) -> Answer<WordOrder> {
     let process = process()?;
-    if address % width as u64 != 0 {
+    if !address.is_multiple_of(width as u64) {
         return Err(Code::INVALID_VALUE);
     }
     process.state().space.reach(address, width as u64, false)?;

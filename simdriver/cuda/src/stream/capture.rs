@@ -181,7 +181,9 @@ fn end(stream: u64) -> Answer<u64> {
             joined &= tips.iter().all(|node| known.contains(node));
         }
     }
-    streams.iter().for_each(|stream| stream.set_member(None));
+    for stream in &streams {
+        stream.set_member(None);
+    }
     let outcome = capture.check().and(if joined { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNJOINED) });
     if outcome.is_err() && !capture.given {
         graph::remove(&mut call.state(), capture.graph)?;

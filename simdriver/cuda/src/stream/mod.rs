@@ -76,7 +76,6 @@ pub(crate) struct Point {
 }
 
 impl Stream {
-    #[expect(clippy::too_many_arguments, reason = "they are the fields, once")]
     pub(crate) fn new(
         handle: u64,
         context: u64,
