@@ -31,6 +31,8 @@ impl<'a> Change<'a> {
         if old == value {
             return;
         }
+        #[cfg(test)]
+        cut::maybe();
         let journal = &self.state.journal;
         let count = at(&journal.count);
         let Some([place, before]) = journal.entries.get(count) else {
@@ -95,10 +97,155 @@ impl<'a> Change<'a> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
+        #[cfg(test)]
+        if cut::is_dead() {
+            return;
+        }
         if std::thread::panicking() {
             self.take_back();
         }
         self.commit();
         (self.unlock)();
+    }
+}
+
+/// Ends a change after some number of its writes, as if its process had been killed there.
+#[cfg(test)]
+pub(crate) mod cut {
+    use std::cell::Cell;
+    use std::panic::AssertUnwindSafe;
+
+    thread_local! {
+        static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+        static DEAD: Cell<bool> = const { Cell::new(false) };
+    }
+
+    struct Killed;
+
+    /// Runs `act` and kills it before the write number `after`. Says whether it was reached.
+    pub(crate) fn after(after: usize, act: impl FnOnce()) -> bool {
+        LEFT.set(Some(after));
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(act));
+        LEFT.set(None);
+        DEAD.set(false);
+        match outcome {
+            Ok(()) => false,
+            Err(payload) if payload.is::<Killed>() => true,
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    }
+
+    pub(super) fn maybe() {
+        match LEFT.get() {
+            Some(0) => {
+                LEFT.set(None);
+                DEAD.set(true);
+                // Without the message that a panic prints: this one is wanted.
+                std::panic::resume_unwind(Box::new(Killed));
+            }
+            Some(left) => LEFT.set(Some(left - 1)),
+            None => {}
+        }
+    }
+
+    pub(super) fn is_dead() -> bool {
+        DEAD.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::{Rules, catch_up};
+    use crate::queue::{Work, append};
+    use crate::roster;
+
+    /// Something that changes the state.
+    #[derive(Debug, Clone)]
+    enum Act {
+        Submit { slot: usize, stream: u64, width: u32, length: u64 },
+        Pass { time: u64 },
+        Leave { slot: usize },
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<Act>> {
+        let act = prop_oneof![
+            4 => (0..3usize, 0..3u64, 1..60u32, 1..3_000_000u64).prop_map(
+                |(slot, stream, width, length)| Act::Submit { slot, stream, width, length }
+            ),
+            2 => (1..5_000_000u64).prop_map(|time| Act::Pass { time }),
+            1 => (0..3usize).prop_map(|slot| Act::Leave { slot }),
+        ];
+        prop::collection::vec(act, 1..25)
+    }
+
+    fn state() -> Box<State> {
+        let layout = std::alloc::Layout::new::<State>();
+        // SAFETY: zeroes are a valid state, and the memory is as large and aligned as one.
+        let state = unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast::<State>()) };
+        state.header.slots_used.store(3, Ordering::Relaxed);
+        for slot in &state.slots[..3] {
+            slot.name.number.store(1, Ordering::Relaxed);
+            slot.contexts[0].store(1, Ordering::Relaxed);
+            slot.accounts[0].memory[0].store(300, Ordering::Relaxed);
+        }
+        state
+    }
+
+    fn rules() -> Rules {
+        Rules { quantum: 2_000_000, jitter: 20, seed: 1, together: false, cards: vec![(40, 2)] }
+    }
+
+    fn run(state: &State, act: &Act) {
+        let change = Change::begin(state, &|| ());
+        let now = get(&state.header.time);
+        match *act {
+            Act::Submit { slot, stream, width, length } => {
+                let work = Work::Kernel { multiprocessors: width, nanoseconds: length };
+                append(&change, slot, 0, stream, work, now);
+            }
+            Act::Pass { time } => catch_up(&change, &rules(), time),
+            Act::Leave { slot } => roster::leave(&change, slot),
+        }
+    }
+
+    /// Every word that is not the journal's, of what is in use.
+    fn words(state: &State) -> Vec<u64> {
+        let change = Change { state, unlock: &|| () };
+        let journal = change.place(&state.journal.count);
+        let from = change.place(&state.devices[0].card);
+        let until = change.place(&state.slots[3].claim);
+        let places = (2..journal).chain(from..until);
+        places.map(|place| get(change.word(place).unwrap())).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn who_is_killed_at_any_write_leaves_no_trace(
+            acts in acts(),
+            cuts in prop::collection::vec(0..200usize, 25),
+        ) {
+            let (whole, broken) = (state(), state());
+            let mut time = 0;
+            for (act, cut) in acts.into_iter().zip(cuts) {
+                // Time goes on from act to act; a pass that is repeated must aim at the same.
+                let act = match act {
+                    Act::Pass { time: more } => {
+                        time += more;
+                        Act::Pass { time }
+                    }
+                    other => other,
+                };
+                run(&whole, &act);
+                if cut::after(cut, || run(&broken, &act)) {
+                    run(&broken, &act);
+                }
+                prop_assert!(words(&whole) == words(&broken));
+            }
+        }
     }
 }

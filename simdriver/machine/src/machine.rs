@@ -210,7 +210,10 @@ impl Machine {
         // to its grave tells the two apart by this.
         self.state.slots[slot].generation.fetch_add(1, Ordering::AcqRel);
         let process = Process::at(self, slot);
-        self.change_as(&process, |change| crate::roster::enter(change, slot));
+        self.change_as(&process, |change| {
+            let now = self.now().max(get(&self.state.header.time));
+            crate::roster::enter(change, slot, now);
+        });
         Ok(process)
     }
 
@@ -244,6 +247,12 @@ impl Machine {
         self.locks.life(slot, state, self.identity.load(Ordering::Acquire))
     }
 
+    /// Whether what is in a slot is of the process that claims it.
+    pub(crate) fn has_entered(&self, slot: usize) -> bool {
+        let slot = &self.state.slots[slot];
+        get(&slot.claim) != 0 && get(&slot.entered) == get(&slot.claim)
+    }
+
     fn sweep_if_due(&self, change: &Change) {
         let clock = clock::host();
         let last = get(&self.state.header.swept);
@@ -269,14 +278,17 @@ impl Machine {
                     let _ = word.compare_exchange(claim, 0, Ordering::AcqRel, Ordering::Acquire);
                     crate::wait::wake_all(self.state);
                 }
-                Life::Alive(pid) if on_host && pid != 0 => {
-                    change.set(&self.state.slots[slot].name.host_pid, u64::from(pid));
+                life if on_host && self.has_entered(slot) => {
+                    let pid = match life {
+                        Life::Mine => std::process::id(),
+                        Life::Alive(pid) => pid,
+                        Life::Free | Life::Dead => 0,
+                    };
+                    if pid != 0 {
+                        change.set(&self.state.slots[slot].name.host_pid, u64::from(pid));
+                    }
                 }
-                Life::Mine if on_host => {
-                    let pid = u64::from(std::process::id());
-                    change.set(&self.state.slots[slot].name.host_pid, pid);
-                }
-                Life::Alive(_) | Life::Mine | Life::Free => {}
+                _ => {}
             }
         }
     }

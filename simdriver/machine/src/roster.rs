@@ -12,15 +12,17 @@ use crate::state::{CARDS, GONE, Name, Word, at, get};
 pub const TAG_VARIABLE: &str = "NANOGPU_SIMGPU_TAG";
 
 /// Readies the slot of a process that just claimed it.
-pub(crate) fn enter(change: &Change, place: usize) {
+pub(crate) fn enter(change: &Change, place: usize, now: u64) {
     leave(change, place);
+    let slot = &change.state.slots[place];
+    change.set(&slot.entered, get(&slot.claim));
     let name = &change.state.slots[place].name;
     let number = change.next_number();
     change.set(&name.number, number);
     change.set(&name.pid, u64::from(std::process::id()));
     change.set(&name.namespace, pid_namespace());
     change.set(&name.group, control_group());
-    change.set(&name.joined, get(&change.state.header.time));
+    change.set(&name.joined, now);
     let command = std::env::current_exe().ok();
     let command = command.as_deref().and_then(|path| path.file_name()).unwrap_or_default();
     write_text(change, &name.command, command.as_encoded_bytes());
@@ -37,6 +39,7 @@ pub(crate) fn leave(change: &Change, place: usize) {
     queue::cancel(change, slot, get(&change.state.header.time), |_| true);
     remember(change, place);
     let counts = [
+        &slot.entered,
         &slot.percent,
         &slot.active,
         &slot.pending,

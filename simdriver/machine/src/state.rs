@@ -214,6 +214,9 @@ pub(crate) struct Slot {
     pub(crate) claim: Word,
     /// Grows whenever the slot changes hands.
     pub(crate) generation: Word,
+    /// The claim of the process whose name and work are here; another claim means that they are
+    /// still those of the one before.
+    pub(crate) entered: Word,
     pub(crate) name: Name,
     /// Most of a device's multiprocessors it may have at one time under MPS, in percent; 0 is all.
     pub(crate) percent: Word,

@@ -87,9 +87,10 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// In percent of its length.
+    /// In percent of its length, rounded.
     pub fn percent(&self) -> u32 {
-        let percent = self.busy.saturating_mul(100).checked_div(self.length).unwrap_or(0);
+        let hundredfold = self.busy.saturating_mul(100).saturating_add(self.length / 2);
+        let percent = hundredfold.checked_div(self.length).unwrap_or(0);
         u32::try_from(percent.min(100)).unwrap_or(100)
     }
 }
@@ -107,7 +108,7 @@ impl Machine {
     fn running_at(&self, place: usize) -> Option<Running> {
         let slot = &self.state.slots[place];
         let life = self.life(place);
-        if get(&slot.name.number) == 0 || matches!(life, Life::Free | Life::Dead) {
+        if !self.has_entered(place) || matches!(life, Life::Free | Life::Dead) {
             return None;
         }
         let mut contexts = [0; DEVICES];
@@ -195,7 +196,7 @@ impl Machine {
     fn present_usage(&self, place: usize, now: u64) -> Vec<Usage> {
         let slot = &self.state.slots[place];
         let life = self.life(place);
-        if get(&slot.name.number) == 0 || matches!(life, Life::Free | Life::Dead) {
+        if !self.has_entered(place) || matches!(life, Life::Free | Life::Dead) {
             return Vec::new();
         }
         let mut found: Vec<Usage> = Vec::new();
@@ -250,7 +251,7 @@ impl Machine {
                 let slot = &self.state.slots[place];
                 let life = self.life(place);
                 let account = &slot.accounts[device.place()];
-                let alive = matches!(life, Life::Mine | Life::Alive(_));
+                let alive = self.has_entered(place) && matches!(life, Life::Mine | Life::Alive(_));
                 (alive && get(&account.busy) > 0).then(|| {
                     let pid = self.pid_of(&slot.name, life);
                     (get(&slot.name.number), pid, samples(&account.buckets, now))

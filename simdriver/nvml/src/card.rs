@@ -132,16 +132,12 @@ impl Device<'_> {
     pub(crate) fn pci(&self) -> PciInfo {
         pci_info(self.card.bus_numbers().unwrap_or_default(), self.facts().pci)
     }
-
-    /// As NVML writes it, with a domain of eight digits.
-    pub(crate) fn bus_id(&self) -> String {
-        bus_id(self.card.bus_numbers().unwrap_or_default())
-    }
 }
 
 /// In the place of a card, for the other end of a link.
 pub(crate) const SWITCH: usize = usize::MAX;
 
+/// A PCI address as NVML writes it, with a domain of eight digits.
 pub(crate) fn bus_id((domain, bus, device, function): (u32, u32, u32, u32)) -> String {
     format!("{domain:08X}:{bus:02X}:{device:02X}.{function:X}")
 }

@@ -53,3 +53,66 @@ pub const EXPORTS: &[Export] = &[
     Export { kind: Kind::Unsupported, about: "of none", names: unsupported::OF_NONE },
     Export { kind: Kind::Newer, about: "after 555", names: unsupported::NEWER },
 ];
+
+/// Names that drivers of 545 and 550 added to those of 535.
+const SINCE_550: &[&str] = &[
+    "nvmlDeviceGetC2cModeInfoV",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetNumaNodeId",
+    "nvmlDeviceGetPciInfoExt",
+    "nvmlDeviceGetProcessesUtilizationInfo",
+    "nvmlDeviceGetVgpuHeterogeneousMode",
+    "nvmlDeviceGetVgpuInstancesUtilizationInfo",
+    "nvmlDeviceGetVgpuProcessesUtilizationInfo",
+    "nvmlDeviceGetVgpuTypeCreatablePlacements",
+    "nvmlDeviceGetVgpuTypeSupportedPlacements",
+    "nvmlDeviceSetVgpuCapabilities",
+    "nvmlDeviceSetVgpuHeterogeneousMode",
+    "nvmlSystemGetConfComputeKeyRotationThresholdInfo",
+    "nvmlSystemGetConfComputeSettings",
+    "nvmlSystemSetConfComputeKeyRotationThresholdInfo",
+    "nvmlVgpuInstanceGetPlacementId",
+    "nvmlVgpuTypeGetFbReservation",
+    "nvmlVgpuTypeGetGspHeapSize",
+];
+
+/// Names that 555 added.
+const SINCE_555: &[&str] = &[
+    "nvmlDeviceGetCapabilities",
+    "nvmlDeviceGetClockOffsets",
+    "nvmlDeviceGetDriverModel_v2",
+    "nvmlDeviceSetClockOffsets",
+];
+
+/// Names of ours that are live and came after 555.
+const LIVE_SINCE: &[(u32, &[&str])] = &[
+    (560, &["nvmlSystemGetDriverBranch"]),
+    (565, &["nvmlDeviceGetHandleByUUIDV"]),
+    (570, &["nvmlDeviceGetTemperatureV", "nvmlDeviceGetMarginTemperature"]),
+    (580, &["nvmlDeviceGetGpuInstanceProfileInfoByIdV"]),
+    (615, &["nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1"]),
+];
+
+/// The branch of the driver from which on there is such a name. For those between 555 and 615
+/// the branch is the earliest it can be, as no list of what they export is at hand.
+pub fn since(name: &str) -> u32 {
+    let late = LIVE_SINCE.iter().find(|(_, names)| names.contains(&name));
+    if let Some((branch, _)) = late {
+        return *branch;
+    }
+    if unsupported::NEWER.contains(&name) {
+        560
+    } else if SINCE_555.contains(&name) {
+        555
+    } else if SINCE_550.contains(&name) {
+        550
+    } else {
+        535
+    }
+}
+
+/// All names that a driver of this branch does not have.
+pub fn absent_in(branch: u32) -> impl Iterator<Item = &'static str> {
+    let names = EXPORTS.iter().flat_map(|export| export.names).copied();
+    names.filter(move |name| since(name) > branch)
+}

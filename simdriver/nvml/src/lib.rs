@@ -18,4 +18,4 @@ mod exports;
 mod session;
 mod types;
 
-pub use exports::{EXPORTS, Export, Kind};
+pub use exports::{EXPORTS, Export, Kind, absent_in, since};

@@ -1,4 +1,4 @@
-//! The structs of the interface, field by field. `tests/layout.rs` compares them with the
+//! The structs of the interface, field by field. The tests compare them with the
 //! bindings of another.
 
 use std::ffi::c_char;
@@ -15,16 +15,6 @@ macro_rules! structs {
                 $(pub(crate) $field: $type,)*
             }
         )*
-
-        /// Name, size and offsets of every struct, for tests.
-        #[cfg(test)]
-        pub(crate) fn layouts() -> Vec<(&'static str, usize, Vec<(&'static str, usize)>)> {
-            vec![$((
-                stringify!($name),
-                size_of::<$name>(),
-                vec![$((stringify!($field), std::mem::offset_of!($name, $field))),*],
-            )),*]
-        }
     };
 }
 
@@ -234,4 +224,126 @@ structs! {
     Uuid { version: u32, kind: u32, value: [c_char; 41], }
     SetMemoryLimits { group: *mut c_char, soft: u64, hard: u64, }
     GetMemoryLimits { group: *mut c_char, soft: u64, hard: u64, used: u64, }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use nvml_wrapper_sys::bindings as other;
+
+    use super::*;
+
+    /// Compares size, and the offset of each named field.
+    macro_rules! same {
+        ($($ours:ident = $theirs:ident { $($field:ident = $their_field:ident),* })*) => {
+            $(
+                assert_eq!(size_of::<$ours>(), size_of::<other::$theirs>(), stringify!($ours));
+                $(
+                    assert_eq!(
+                        offset_of!($ours, $field),
+                        offset_of!(other::$theirs, $their_field),
+                        concat!(stringify!($ours), ".", stringify!($field))
+                    );
+                )*
+            )*
+        };
+    }
+
+    #[test]
+    fn structs_are_laid_out_as_in_the_bindings_of_another() {
+        same! {
+            PciInfo = nvmlPciInfo_t {
+                bus_id_legacy = busIdLegacy, domain = domain, bus = bus, device = device,
+                pci_device_id = pciDeviceId, pci_sub_system_id = pciSubSystemId, bus_id = busId
+            }
+            PciInfoExt = nvmlPciInfoExt_v1_t {
+                version = version, domain = domain, pci_sub_system_id = pciSubSystemId,
+                base_class = baseClass, sub_class = subClass, bus_id = busId
+            }
+            Utilization = nvmlUtilization_t { gpu = gpu, memory = memory }
+            Memory = nvmlMemory_t { total = total, free = free, used = used }
+            MemoryV2 = nvmlMemory_v2_t {
+                version = version, total = total, reserved = reserved, free = free, used = used
+            }
+            ProcessInfoV1 = nvmlProcessInfo_v1_t { pid = pid, used_gpu_memory = usedGpuMemory }
+            ProcessInfo = nvmlProcessInfo_t {
+                pid = pid, used_gpu_memory = usedGpuMemory, gpu_instance_id = gpuInstanceId,
+                compute_instance_id = computeInstanceId
+            }
+            ProcessDetail = nvmlProcessDetail_v1_t {
+                used_gpu_memory = usedGpuMemory, gpu_instance_id = gpuInstanceId,
+                used_gpu_cc_protected_memory = usedGpuCcProtectedMemory
+            }
+            ProcessDetailList = nvmlProcessDetailList_v1_t {
+                mode = mode, count = numProcArrayEntries, array = procArray
+            }
+            ProcessUtilizationSample = nvmlProcessUtilizationSample_t {
+                pid = pid, time_stamp = timeStamp, sm_util = smUtil, dec_util = decUtil
+            }
+            ProcessUtilizationInfo = nvmlProcessUtilizationInfo_v1_t {
+                time_stamp = timeStamp, pid = pid, sm_util = smUtil, ofa_util = ofaUtil
+            }
+            ProcessesUtilizationInfo = nvmlProcessesUtilizationInfo_v1_t {
+                count = processSamplesCount, last_seen_time_stamp = lastSeenTimeStamp,
+                array = procUtilArray
+            }
+            DeviceAttributes = nvmlDeviceAttributes_t {
+                multiprocessor_count = multiprocessorCount,
+                compute_instance_slice_count = computeInstanceSliceCount,
+                memory_size_mb = memorySizeMB
+            }
+            RowRemapperHistogram = nvmlRowRemapperHistogramValues_t { max = max, none = none }
+            Sample = nvmlSample_t { time_stamp = timeStamp, value = sampleValue }
+            ViolationTime = nvmlViolationTime_t {
+                reference_time = referenceTime, violation_time = violationTime
+            }
+            EventData = nvmlEventData_t {
+                device = device, event_type = eventType, event_data = eventData,
+                gpu_instance_id = gpuInstanceId, compute_instance_id = computeInstanceId
+            }
+            AccountingStats = nvmlAccountingStats_t {
+                gpu_utilization = gpuUtilization, max_memory_usage = maxMemoryUsage, time = time,
+                start_time = startTime, is_running = isRunning, reserved = reserved
+            }
+            FieldValue = nvmlFieldValue_t {
+                field_id = fieldId, scope_id = scopeId, timestamp = timestamp,
+                latency_usec = latencyUsec, value_type = valueType, status = nvmlReturn,
+                value = value
+            }
+            EccErrorCounts = nvmlEccErrorCounts_t {
+                l1_cache = l1Cache, device_memory = deviceMemory, register_file = registerFile
+            }
+            Placement = nvmlGpuInstancePlacement_t { start = start, size = size }
+            GpuInstanceProfileInfo = nvmlGpuInstanceProfileInfo_t {
+                id = id, ofa_count = ofaCount, memory_size_mb = memorySizeMB
+            }
+            GpuInstanceProfileInfoV2 = nvmlGpuInstanceProfileInfo_v2_t {
+                id = id, memory_size_mb = memorySizeMB, name = name
+            }
+            GpuInstanceProfileInfoV3 = nvmlGpuInstanceProfileInfo_v3_t {
+                id = id, memory_size_mb = memorySizeMB, name = name, capabilities = capabilities
+            }
+            GpuInstanceInfo = nvmlGpuInstanceInfo_t {
+                device = device, id = id, profile_id = profileId, placement = placement
+            }
+            ComputeInstanceProfileInfo = nvmlComputeInstanceProfileInfo_t {
+                id = id, shared_ofa_count = sharedOfaCount
+            }
+            ComputeInstanceProfileInfoV2 = nvmlComputeInstanceProfileInfo_v2_t {
+                info = id, name = name
+            }
+            ComputeInstanceInfo = nvmlComputeInstanceInfo_t {
+                gpu_instance = gpuInstance, id = id, profile_id = profileId, placement = placement
+            }
+            ThermalSettings = nvmlGpuThermalSettings_t { count = count, sensor = sensor }
+            DynamicPstates = nvmlGpuDynamicPstatesInfo_t {
+                flags = flags, utilization = utilization
+            }
+            FabricInfo = nvmlGpuFabricInfo_t {
+                cluster_uuid = clusterUuid, status = status, clique_id = cliqueId, state = state
+            }
+            BridgeChips = nvmlBridgeChipHierarchy_t { count = bridgeCount, chips = bridgeChipInfo }
+        }
+    }
 }
