@@ -30,4 +30,5 @@ mod results;
 mod shapes;
 mod stream;
 
+pub use lookup::absent_in;
 pub(crate) use process::refuse;

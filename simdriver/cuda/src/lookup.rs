@@ -43,6 +43,12 @@ enum Found {
 /// The handle 0 means the calling thread's stream: a flag of the lookup.
 const PER_THREAD: u64 = 2;
 
+/// The names that a driver of that version of CUDA does not export, such as 12040.
+pub fn absent_in(cuda: i32) -> impl Iterator<Item = &'static str> {
+    let version = u32::try_from(cuda).unwrap_or(0);
+    made::EXPORTS.iter().filter(move |export| export.since > version).map(|export| export.name)
+}
+
 fn split(name: &str) -> (&str, bool) {
     let (plain, own) = match name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")) {
         Some(plain) => (plain, true),

@@ -197,7 +197,7 @@ fn functions_of_the_host_are_called_in_order() {
         assert_eq!(driver.launch(function, 1, stream), 0);
         let count: extern "C" fn(*mut c_void) = count;
         let count_old: extern "C" fn(u64, u32, *mut c_void) = count_old;
-        ok!(driver, cuLaunchHostFunc(stream => u64, count => extern "C" fn(*mut c_void), 1 as *mut c_void => *mut c_void));
+        ok!(driver, cuLaunchHostFunc(stream => u64, count => extern "C" fn(*mut c_void), 2 as *mut c_void => *mut c_void));
         let pinned = {
             let mut address = 0_u64;
             ok!(driver, cuMemHostAlloc(&raw mut address => *mut u64, 4 => usize, 0 => u32));
@@ -208,7 +208,7 @@ fn functions_of_the_host_are_called_in_order() {
         ok!(driver, cuMemcpyDtoHAsync_v2(pinned => u64, device => u64, 4 => usize, stream => u64));
         ok!(driver, cuStreamAddCallback(stream => u64, count_old => extern "C" fn(u64, u32, *mut c_void), 10 as *mut c_void => *mut c_void, 0 => u32));
         ok!(driver, cuStreamSynchronize(stream => u64));
-        assert_eq!(CALLS.load(Ordering::SeqCst), 11);
+        assert_eq!(CALLS.load(Ordering::SeqCst), 12);
         // SAFETY: pinned memory that was copied to.
         assert_eq!(unsafe { *(pinned as *const u32) }, 77);
     });

@@ -1,7 +1,7 @@
 //! The built library, loaded as a client loads it, in a process of its own.
 
-#![expect(dead_code, reason = "each file of tests uses a part of it")]
-
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::process::ExitStatusExt as _;
@@ -119,10 +119,8 @@ impl Driver {
         let name = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: loading runs no code of ours but Rust's own start-up.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if handle.is_null() {
-            // SAFETY: dlopen failed, so dlerror has a text.
-            panic!("{:?}", unsafe { CStr::from_ptr(libc::dlerror()) });
-        }
+        // SAFETY: dlopen failed, so dlerror has a text.
+        assert!(!handle.is_null(), "{:?}", unsafe { CStr::from_ptr(libc::dlerror()) });
         Self { handle }
     }
 
