@@ -1,6 +1,5 @@
 //! Gives the library the name that programs ask the loader for.
 
-#[expect(clippy::print_stdout, reason = "this is how a build script speaks to cargo")]
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnvidia-ml.so.1");
     println!("cargo::rerun-if-changed=build.rs");

@@ -182,9 +182,8 @@ mod tests {
     }
 
     fn state() -> Box<State> {
-        let layout = std::alloc::Layout::new::<State>();
-        // SAFETY: zeroes are a valid state, and the memory is as large and aligned as one.
-        let state = unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast::<State>()) };
+        // SAFETY: zeroes are a valid state.
+        let state = unsafe { Box::<State>::new_zeroed().assume_init() };
         state.header.slots_used.store(3, Ordering::Relaxed);
         for slot in &state.slots[..3] {
             slot.name.number.store(1, Ordering::Relaxed);

@@ -115,7 +115,7 @@ structs! {
     EventData {
         device: Handle,
         event_type: u64,
-        event_data: u64,
+        data: u64,
         gpu_instance_id: u32,
         compute_instance_id: u32,
     }
@@ -216,7 +216,7 @@ structs! {
     ThermalSettings { count: u32, sensor: [ThermalSensor; 3], }
     DynamicPstate { present: u32, percentage: u32, inc_threshold: u32, dec_threshold: u32, }
     DynamicPstates { flags: u32, utilization: [DynamicPstate; 8], }
-    Temperature { version: u32, sensor: u32, temperature: i32, }
+    Temperature { version: u32, sensor: u32, degrees: i32, }
     Versioned { version: u32, value: i32, }
     FabricInfo { cluster_uuid: [u8; 16], status: Status, clique_id: u32, state: u32, }
     BridgeChips { count: u8, chips: [[u32; 2]; 128], }
@@ -299,7 +299,7 @@ mod tests {
                 reference_time = referenceTime, violation_time = violationTime
             }
             EventData = nvmlEventData_t {
-                device = device, event_type = eventType, event_data = eventData,
+                device = device, event_type = eventType, data = eventData,
                 gpu_instance_id = gpuInstanceId, compute_instance_id = computeInstanceId
             }
             AccountingStats = nvmlAccountingStats_t {

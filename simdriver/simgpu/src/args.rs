@@ -72,6 +72,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct Create {
     /// Where
     pub(crate) folder: PathBuf,

@@ -74,14 +74,14 @@ fn next(session: &Session, set: &Mutex<EventSet>) -> Option<EventData> {
     let mut set = set.lock().unwrap_or_else(PoisonError::into_inner);
     for report in session.machine.reports_since(set.seen) {
         set.seen = report.number;
-        let (event_type, event_data) = kind(&report);
+        let (event_type, data) = kind(&report);
         let wanted = |(card, kinds): &(usize, u64)| *card == report.card && kinds & event_type != 0;
         if set.wanted.iter().any(wanted) {
             let device = machine::DeviceId::new(report.card)?;
             return Some(EventData {
                 device: device_handle(device),
                 event_type,
-                event_data,
+                data,
                 gpu_instance_id: u32::MAX,
                 compute_instance_id: u32::MAX,
             });

@@ -30,7 +30,7 @@ fn value(device: &Device, field: u32, scope: u32) -> Answer<Value> {
         7..=10 | 13..=21 | 24..=28 => Value::Long(0),
         29 => count(Counter::RetiredCorrected),
         30 => count(Counter::RetiredUncorrected),
-        31 | 92 | 93 => flag(Counter::RemapPending),
+        31 | 92 | 93 | 144 => flag(Counter::RemapPending),
         38 | 45 | 52 | 59 if !links.is_empty() => count(Counter::NvLinkErrors),
         82 => Value::Int(device.temperature()? + 5),
         83 | 191 => Value::Long(device.energy()?),
@@ -39,18 +39,16 @@ fn value(device: &Device, field: u32, scope: u32) -> Answer<Value> {
         132..=137 if has(&links, field - 126) => Value::Int(device.nvlink_speed()),
         91 => Value::Int(u32::try_from(links.len()).unwrap_or(0)),
         94 => count(Counter::PcieReplays),
-        95 => Value::Int(0),
         138..=141 if !links.is_empty() => Value::Long(0),
         142 => count(Counter::RemappedCorrected),
         143 => count(Counter::RemappedUncorrected),
-        144 => flag(Counter::RemapPending),
         145 => flag(Counter::RemapFailed),
         147 => {
             let switched = links.iter().filter(|link| **link == SWITCH).count();
             Value::Int(u32::try_from(switched).unwrap_or(0))
         }
         165 if !links.is_empty() => Value::Int(u32::from(has(&links, scope))),
-        169 | 173..=183 => Value::Int(0),
+        95 | 169 | 173..=183 => Value::Int(0),
         185 | 186 => Value::Int(device.power()?),
         187 => Value::Int(least),
         188 => Value::Int(most),

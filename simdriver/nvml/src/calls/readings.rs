@@ -186,7 +186,7 @@ calls! {
                 return Err(Status::ARGUMENT_VERSION_MISMATCH);
             }
             let degrees = session.card(device)?.temperature()?;
-            answer.put(Temperature { temperature: i32::try_from(degrees).unwrap_or(0), ..asked })
+            answer.put(Temperature { degrees: i32::try_from(degrees).unwrap_or(0), ..asked })
         })
     }
 
@@ -368,8 +368,7 @@ calls! {
         if memory_clock != memory {
             return Err(Status::NOT_FOUND);
         }
-        let steps: Vec<u32> =
-            (0..).map(|step| graphics.saturating_sub(step * 15)).take_while(|it| *it >= 210).collect();
+        let steps: Vec<u32> = (210..=graphics).rev().step_by(15).collect();
         list.put_list(&steps, count)
     }
 

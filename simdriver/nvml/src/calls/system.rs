@@ -44,7 +44,7 @@ calls! {
         let mut text = String::from_utf8_lossy(first).into_owned();
         if text.is_empty() {
             let short = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-            text = short.map_err(|_| Status::NOT_FOUND)?.trim_end().to_owned();
+            short.map_err(|_| Status::NOT_FOUND)?.trim_end().clone_into(&mut text);
         }
         // The real library cuts it short too.
         let room = usize::try_from(length).unwrap_or(usize::MAX) - 1;

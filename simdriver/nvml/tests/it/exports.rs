@@ -34,7 +34,7 @@ fn a_driver_of_each_version_has_exactly_the_names_of_the_real_one() {
 
 #[test]
 fn the_readme_has_the_table() {
-    let readme = include_str!("../README.md");
+    let readme = include_str!("../../README.md");
     let begin = "<!-- names: begin -->\n";
     let end = "<!-- names: end -->\n";
     let from = readme.find(begin).unwrap() + begin.len();
@@ -47,7 +47,7 @@ fn the_readme_has_the_table() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"), new).unwrap();
         return;
     }
-    panic!("README.md is stale; run NANOGPU_BLESS=1 cargo test -p nvml --test exports");
+    panic!("README.md is stale; run NANOGPU_BLESS=1 cargo test -p nvml --test it");
 }
 
 fn table() -> String {

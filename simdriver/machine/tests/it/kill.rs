@@ -35,7 +35,7 @@ fn machine() -> (tempfile::TempDir, &'static Machine) {
 /// This test's program again, as a worker.
 fn start(folder: &std::path::Path, seed: u64, rounds: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "worker", "--nocapture"])
+        .args(["--exact", "kill::worker", "--nocapture"])
         .env(VARIABLE, folder)
         .env(WORKER, seed.to_string())
         .env(ROUNDS, rounds.to_string())

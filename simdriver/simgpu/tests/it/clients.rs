@@ -90,7 +90,7 @@ impl Bench {
 
     fn script(&self, name: &str) -> Command {
         let mut command = self.program("python3");
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients");
         command.arg(folder.join(name)).arg(self.load.id().to_string());
         command
     }
