@@ -1,5 +1,7 @@
 //! The machine as this library sees it: the one file that knows its interface.
 
+use std::sync::OnceLock;
+
 use machine::cards::{Facts, facts};
 use machine::{CellId, ContextId, DeviceId, Machine, Presence, Progress, Refused, SubmitError, Ticket, Work};
 
@@ -34,7 +36,13 @@ fn machine() -> Answer<&'static Machine> {
 
 /// As CUDA counts: 12040 is 12.4.
 pub(crate) fn cuda_version() -> Answer<u32> {
-    u32::try_from(machine()?.description().cuda.number()).map_err(|_| Code::UNKNOWN)
+    // Programs look up hundreds of names when they start.
+    static KNOWN: OnceLock<u32> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(*known);
+    }
+    let found = u32::try_from(machine()?.description().cuda.number()).map_err(|_| Code::UNKNOWN)?;
+    Ok(*KNOWN.get_or_init(|| found))
 }
 
 /// Joins the machine, and finds the cards that are for this process.
@@ -46,14 +54,37 @@ pub(crate) fn join() -> Answer<(Joined, Vec<Card>)> {
         Presence::Mismatch => return Err(Code::SYSTEM_DRIVER_MISMATCH),
     }
     let process = machine.process().map_err(|_| Code::OPERATING_SYSTEM)?;
-    let mut cards: Vec<Card> = machine.visible().into_iter().filter_map(|id| card(machine, id)).collect();
-    if let Ok(wanted) = std::env::var("CUDA_VISIBLE_DEVICES") {
-        cards = chosen(cards, &wanted);
-    }
+    let cards: Vec<Card> = devices(machine).into_iter().filter_map(|id| card(machine, id)).collect();
+    let cards = match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(wanted) => only_one_slice(chosen(cards, &wanted)),
+        Err(_) => only_one_slice(cards),
+    };
     if let Some(percent) = active_percent() {
         process.set_active_percent(percent);
     }
     Ok((Joined { process }, cards))
+}
+
+/// Cards and slices: a card in MIG mode cannot be used as a whole.
+fn devices(machine: &'static Machine) -> Vec<DeviceId> {
+    let mut devices = Vec::new();
+    for id in machine.visible() {
+        if machine.mig(id.place()) {
+            devices.extend(machine.compute_instances(id.place()).iter().map(|slice| slice.device));
+        } else {
+            devices.push(id);
+        }
+    }
+    devices
+}
+
+/// A process of CUDA uses one slice and no card besides, or cards only.
+fn only_one_slice(mut cards: Vec<Card>) -> Vec<Card> {
+    if let Some(slice) = cards.iter().position(|card| card.id.place() != card.place) {
+        cards.swap(0, slice);
+        cards.truncate(1);
+    }
+    cards
 }
 
 /// The share of multiprocessors that a client of MPS asks for.
@@ -74,11 +105,17 @@ fn card(machine: &'static Machine, id: DeviceId) -> Option<Card> {
     let place = machine.card_of(id);
     let described = machine.description().cards.get(place)?.clone();
     let count = machine.memory(id)?;
+    let slices = machine.compute_instances(place);
+    let slice = slices.iter().find(|slice| slice.device == id);
+    let (name, uuid) = match slice {
+        Some(slice) => (format!("{} MIG {}", described.model, slice.of.profile.name), machine.mig_uuid(id)),
+        None => (described.model.clone(), described.uuid.clone()),
+    };
     Some(Card {
         id,
         place,
-        name: described.model.clone(),
-        uuid: uuid_bytes(&described.uuid)?,
+        name,
+        uuid: uuid_bytes(&uuid)?,
         multiprocessors: machine.multiprocessors(id),
         memory: count.total.saturating_sub(count.reserved),
         facts: facts(&described.model),

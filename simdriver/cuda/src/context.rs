@@ -115,8 +115,11 @@ pub(crate) fn drain(process: &'static Process, handle: u64) -> Answer {
         let context = state.context(handle)?;
         context.streams.iter().chain([&context.legacy]).cloned().collect()
     };
-    for stream in streams {
+    for stream in &streams {
         stream.synchronize(process)?;
+    }
+    if streams.iter().any(|stream| stream.is_closed()) {
+        process.state().context_mut(handle)?.streams.retain(|stream| !stream.is_closed());
     }
     crate::memory::pool::settle(process);
     Ok(())

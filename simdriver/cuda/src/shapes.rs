@@ -404,3 +404,71 @@ pub(crate) struct Resource {
     pub(crate) flags: u32,
     pub(crate) rest: [u8; 32],
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+    use crate::graph::shapes::{
+        AllocShape, FillShape, HostShape, InstantiateShape, KernelShape, KernelShape2, UpdateShape,
+        WordsShape,
+    };
+
+    /// The sizes that a C compiler gives the structs of the API, 12.9 and 13.4 alike.
+    #[test]
+    fn structs_are_as_large_as_in_the_api() {
+        let sizes = [
+            (size_of::<Copy2D>(), 128),
+            (size_of::<Copy3D>(), 200),
+            (size_of::<ArrayShape>(), 24),
+            (size_of::<Array3DShape>(), 40),
+            (size_of::<Location>(), 8),
+            (size_of::<PoolShape>(), 88),
+            (size_of::<PhysicalShape>(), 32),
+            (size_of::<Access>(), 12),
+            (size_of::<MulticastShape>(), 32),
+            (size_of::<LaunchAttribute>(), 72),
+            (size_of::<LaunchShape>(), 56),
+            (size_of::<CardLaunch>(), 56),
+            (size_of::<ExternalShape>(), 104),
+            (size_of::<ExternalRange>(), 88),
+            (size_of::<ExternalLevels>(), 120),
+            (size_of::<Operand>(), 40),
+            (size_of::<BatchCopy>(), 112),
+            (size_of::<Resource>(), 144),
+            (size_of::<KernelShape>(), 56),
+            (size_of::<KernelShape2>(), 72),
+            (size_of::<FillShape>(), 40),
+            (size_of::<HostShape>(), 16),
+            (size_of::<AllocShape>(), 120),
+            (size_of::<WordsShape>(), 32),
+            (size_of::<InstantiateShape>(), 32),
+            (size_of::<UpdateShape>(), 24),
+        ];
+        for (index, (size, expected)) in sizes.into_iter().enumerate() {
+            assert_eq!(size, expected, "row {index}");
+        }
+    }
+
+    #[test]
+    fn fields_lie_where_the_api_has_them() {
+        let places = [
+            (offset_of!(LaunchShape, stream), 32),
+            (offset_of!(LaunchShape, attributes), 40),
+            (offset_of!(CardLaunch, stream), 40),
+            (offset_of!(ExternalShape, size), 24),
+            (offset_of!(Resource, multiprocessors), 96),
+            (offset_of!(AllocShape, address), 112),
+            (offset_of!(AllocShape, size), 104),
+            (offset_of!(PoolShape, most), 24),
+            (offset_of!(KernelShape2, kernel), 56),
+            (offset_of!(BatchCopy, width), 80),
+            (offset_of!(Copy3D, dst_array), 144),
+            (offset_of!(Copy3D, depth), 192),
+        ];
+        for (index, (place, expected)) in places.into_iter().enumerate() {
+            assert_eq!(place, expected, "row {index}");
+        }
+    }
+}

@@ -52,7 +52,7 @@ fn end(call: &Call, operand: Operand, extent: [u64; 3]) -> Answer<End> {
             let layer = pitch.checked_mul(height).ok_or(Code::INVALID_VALUE)?;
             let span = super::plan::span(extent, pitch, layer).ok_or(Code::INVALID_VALUE)?;
             let (host, pinned) = call.state().space.reach(first, span, true)?;
-            Ok(End { address: first, pitch, layer, host, pinned })
+            Ok(End { address: first, pitch, layer, host, pinned, array: false })
         }
         2 => {
             let state = call.state();

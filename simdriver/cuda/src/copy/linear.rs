@@ -6,7 +6,7 @@ use crate::abi::{Answer, Code, api};
 use crate::process::{Call, meant};
 
 fn end(address: u64, host: bool, pinned: bool) -> End {
-    End { address, pitch: 0, layer: 0, host, pinned }
+    End { address, pitch: 0, layer: 0, host, pinned, array: false }
 }
 
 /// Memory of the device.

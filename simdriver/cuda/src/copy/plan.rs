@@ -29,6 +29,8 @@ pub(crate) struct End {
     /// Whether it is the host's, and if so whether the device can reach it by itself.
     pub(crate) host: bool,
     pub(crate) pinned: bool,
+    /// Whether it is part of an array.
+    pub(crate) array: bool,
 }
 
 /// A copy.
@@ -127,6 +129,16 @@ impl Plan {
         Ok(self)
     }
 
+    /// Whether its memory is still there, for copies that were described long ago.
+    pub(crate) fn check(&self, state: &State) -> Answer {
+        let extent = [self.width, self.height, self.depth];
+        for end in [&self.src, &self.dst].into_iter().filter(|end| !end.host && !end.array) {
+            let span = span(extent, end.pitch, end.layer).ok_or(Code::INVALID_VALUE)?;
+            state.space.reach(end.address, span, false)?;
+        }
+        Ok(())
+    }
+
     /// What it asks of the card.
     pub(crate) fn work(&self, process: &Process, card: usize) -> Work {
         process.cards[card.min(process.cards.len() - 1)].copy(self.way(), self.bytes())
@@ -193,7 +205,7 @@ impl Corner {
         } else {
             state.space.reach(address, span, self.kind == UNIFIED)?
         };
-        Ok(End { address, pitch, layer, host, pinned })
+        Ok(End { address, pitch, layer, host, pinned, array: false })
     }
 }
 

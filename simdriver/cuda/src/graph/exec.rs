@@ -156,6 +156,13 @@ pub(crate) fn launch(call: &Call, exec: &Mutex<Exec>, stream: &Arc<Stream>) -> A
     upload(process, exec)?;
     step_in(call, stream)?;
     let mut exec = lock(exec);
+    for step in &exec.steps {
+        match &step.body {
+            Body::Copy(plan, _) => plan.check(&process.state())?,
+            Body::Fill(fill, _) => fill.checked(&process.state()).map(|_| ())?,
+            _ => {}
+        }
+    }
     if let Some(last) = &exec.last {
         stream.wait_for(process, last)?;
     }

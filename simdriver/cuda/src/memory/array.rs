@@ -86,7 +86,7 @@ impl Array {
             }
         }
         let address = self.base + at[2] * self.layer + at[1] * self.pitch + at[0];
-        Ok(End { address, pitch: self.pitch, layer: self.layer, host: false, pinned: true })
+        Ok(End { address, pitch: self.pitch, layer: self.layer, host: false, pinned: true, array: true })
     }
 
     /// Bytes from an offset on, for the copies that count through a one-dimensional array.
@@ -96,7 +96,7 @@ impl Array {
             return Err(Code::INVALID_VALUE);
         }
         let (address, pitch) = (self.base + offset, self.pitch);
-        Ok(End { address, pitch, layer: self.layer, host: false, pinned: true })
+        Ok(End { address, pitch, layer: self.layer, host: false, pinned: true, array: true })
     }
 }
 

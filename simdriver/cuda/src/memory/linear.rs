@@ -19,7 +19,11 @@ pub(crate) fn allocate(call: &Call, size: u64, place: Place) -> Answer<u64> {
     let joined = &call.process.joined;
     if size >= LARGE || place == Place::Low {
         let charged = pages::round_up(size, BLOCK)?;
-        joined.reserve(card, Memory::Allocation, charged)?;
+        if joined.reserve(card, Memory::Allocation, charged).is_err() {
+            // What pools only keep is there for whoever needs it.
+            super::pool::trim_all(call.process);
+            joined.reserve(card, Memory::Allocation, charged)?;
+        }
         let base = pages::map(charged, BLOCK, place).inspect_err(|_| {
             joined.release(card, Memory::Allocation, charged);
         })?;

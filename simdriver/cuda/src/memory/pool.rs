@@ -90,10 +90,7 @@ fn grow(process: &Process, state: &mut State, handle: u64, size: u64) -> Answer 
     if !host {
         let reserve = || process.joined.reserve(&process.cards[card], Memory::Pool, length);
         if reserve().is_err() {
-            let handles: Vec<u64> = state.pools.keys().copied().collect();
-            for handle in handles {
-                trim(process, state, handle, 0);
-            }
+            trim_each(process, state);
             reserve()?;
         }
     }
@@ -107,6 +104,18 @@ fn grow(process: &Process, state: &mut State, handle: u64, size: u64) -> Answer 
         pool.heap.add(block, length);
     }
     Ok(())
+}
+
+/// Has all pools give back what they only keep.
+pub(crate) fn trim_all(process: &Process) {
+    trim_each(process, &mut process.state());
+}
+
+fn trim_each(process: &Process, state: &mut State) {
+    let handles: Vec<u64> = state.pools.keys().copied().collect();
+    for handle in handles {
+        trim(process, state, handle, 0);
+    }
 }
 
 /// Gives back blocks that nobody uses, down to `keep` bytes.

@@ -31,16 +31,15 @@ fn create(flags: u32, priority: i32, green: Option<u64>) -> Answer<u64> {
 /// A stream goes at once; what was asked of it is still done.
 fn destroy(handle: u64) -> Answer {
     let call = here()?;
-    let stream = {
-        let mut state = call.state();
-        let stream = state.streams.remove(&handle).ok_or(Code::INVALID_HANDLE)?;
-        if let Some(context) = state.contexts.get_mut(&stream.context) {
-            context.streams.retain(|other| other.handle != handle);
-        }
-        stream
-    };
+    let stream = call.state().streams.remove(&handle).ok_or(Code::INVALID_HANDLE)?;
     stream.wake_worker(call.process);
     stream.close();
+    // One with work left is still waited for by who frees memory.
+    if stream.idle(call.process)
+        && let Some(context) = call.state().contexts.get_mut(&stream.context)
+    {
+        context.streams.retain(|other| other.handle != handle);
+    }
     Ok(())
 }
 

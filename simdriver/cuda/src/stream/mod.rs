@@ -243,6 +243,10 @@ impl Stream {
         self.changed.notify_all();
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.line).closed
+    }
+
     /// Which capture it takes part in.
     pub(crate) fn member(&self) -> Option<Member> {
         lock(&self.line).member.clone()

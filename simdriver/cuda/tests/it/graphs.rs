@@ -1,11 +1,8 @@
 //! Graphs: built, captured, launched, changed; and the memory they take.
 
-#[macro_use]
-mod driver;
-
 use std::ffi::c_void;
 
-use driver::{Driver, on};
+use crate::driver::{Driver, on};
 
 const MIB: usize = 1 << 20;
 
@@ -185,7 +182,7 @@ fn memory_of_graphs_is_paid_at_the_launch_and_kept() {
         let get = |attribute: u32| {
             let mut value = 0_u64;
             ok!(driver, cuDeviceGetGraphMemAttribute(0 => i32, attribute => u32, (&raw mut value).cast() => *mut c_void));
-            value as usize / MIB
+            usize::try_from(value).unwrap() / MIB
         };
         assert_eq!([get(0), get(1), get(2), get(3)], [0, 100, 100, 100]);
         assert_eq!(before - driver.memory().0, 100 * MIB, "graphs keep it");

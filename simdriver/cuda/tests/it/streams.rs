@@ -1,12 +1,9 @@
 //! Streams, events and launches: what happens when, in the machine's own time.
 
-#[macro_use]
-mod driver;
-
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use driver::{Driver, Rig, on, role};
+use crate::driver::{Driver, Rig, on, role};
 use machine::{Choices, Clock, Kernel};
 
 const NOT_READY: u32 = 600;

@@ -1,7 +1,5 @@
 //! The built library, loaded as a client loads it, in a process of its own.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::process::ExitStatusExt as _;
@@ -62,7 +60,7 @@ impl Rig {
     /// Starts this test again in a process of its own, in a role.
     pub(crate) fn start(&self, test: &str, role: &str) -> Child {
         Command::new(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .args([test, "--nocapture", "--test-threads=1"])
             .env(VARIABLE, self.path())
             .env(ROLE, role)
             .env_remove("CUDA_VISIBLE_DEVICES")

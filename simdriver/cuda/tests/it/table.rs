@@ -1,12 +1,9 @@
 //! The table of exports says what is there.
 
-#[macro_use]
-mod driver;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-const TABLE: &str = include_str!("../symbols.tsv");
-const README: &str = include_str!("../README.md");
+const TABLE: &str = include_str!("../../symbols.tsv");
+const README: &str = include_str!("../../README.md");
 const MUST: &str = include_str!("must-be-live.txt");
 
 /// Name, the version of CUDA that brought it, and what it answers.
@@ -26,7 +23,7 @@ fn rows_are_sorted_and_told_apart() {
 
 #[test]
 fn every_row_is_exported() {
-    driver::on("dgx-a100", "550.163.01", "every_row_is_exported", |driver| {
+    crate::driver::on("dgx-a100", "550.163.01", "every_row_is_exported", |driver| {
         let missing: Vec<&str> = rows().map(|(name, ..)| name).filter(|name| driver.find(name).is_none()).collect();
         assert_eq!(missing, Vec::<&str>::new());
     });
@@ -49,7 +46,7 @@ fn what_limiters_must_see_is_live() {
 
 #[test]
 fn a_call_that_is_not_supported_says_what_is_wrong_first() {
-    driver::on("dgx-a100", "550.163.01", "a_call_that_is_not_supported_says_what_is_wrong_first", |driver| {
+    crate::driver::on("dgx-a100", "550.163.01", "a_call_that_is_not_supported_says_what_is_wrong_first", |driver| {
         let refusing: Vec<&str> = rows().filter(|(_, _, answer)| *answer == "refuses").map(|(name, ..)| name).collect();
         let answers = || -> BTreeSet<u32> {
             refusing.iter().map(|name| {
@@ -101,5 +98,5 @@ fn the_readme_lists_every_export() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"), text).unwrap();
         return;
     }
-    assert!(README.contains(&expected), "README.md is stale; run UPDATE_README=1 cargo test -p cuda --test table");
+    assert!(README.contains(&expected), "README.md is stale; run UPDATE_README=1 cargo test -p cuda --test it readme");
 }

@@ -1,9 +1,6 @@
 //! What `cuGetProcAddress` answers is what three genuine drivers answer.
 
-#[macro_use]
-mod driver;
-
-use driver::{Driver, Rig, role};
+use crate::driver::{Driver, Rig, role};
 
 /// Answers were recorded for every name that CUDA's runtime asks for.
 const RECORDED: &str = include_str!("lookups.tsv");
@@ -82,7 +79,7 @@ fn newer_drivers_know_newer_names() {
 
 #[test]
 fn the_first_form_tells_by_its_result() {
-    driver::on("dgx-a100", "550.163.01", "the_first_form_tells_by_its_result", |driver| {
+    crate::driver::on("dgx-a100", "550.163.01", "the_first_form_tells_by_its_result", |driver| {
         let mut address = std::ptr::null_mut();
         let mut ask = |name: &std::ffi::CStr, version: i32, flags: u64| {
             let result = call!(driver, cuGetProcAddress(
@@ -100,7 +97,7 @@ fn the_first_form_tells_by_its_result() {
 
 #[test]
 fn private_tables_are_not_answered() {
-    driver::on("dgx-a100", "550.163.01", "private_tables_are_not_answered", |driver| {
+    crate::driver::on("dgx-a100", "550.163.01", "private_tables_are_not_answered", |driver| {
         let mut table: *const std::ffi::c_void = std::ptr::dangling();
         let id = [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9_u8];
         let result = call!(driver, cuGetExportTable(&raw mut table => *mut *const std::ffi::c_void, id.as_ptr() => *const u8));

@@ -1,15 +1,10 @@
 //! Several processes on one machine: shares, handles, death, forks and faults.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-#[macro_use]
-mod driver;
-
 use std::ffi::c_void;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
-use driver::{Driver, Rig, killed, role};
+use crate::driver::{Driver, Rig, killed, role};
 use machine::{Choices, Clock, DeviceId, Fault, Switch, VARIABLE};
 
 const MIB: usize = 1 << 20;
@@ -23,7 +18,7 @@ struct Peer {
 impl Peer {
     fn start(rig: &Rig, test: &str, role: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .args([test, "--nocapture", "--test-threads=1"])
             .env(VARIABLE, rig.path())
             .env("CUDA_TEST_ROLE", role)
             .stdin(Stdio::piped())
@@ -180,7 +175,7 @@ fn memory_and_events_go_from_process_to_process() {
 #[test]
 fn a_fork_starts_anew() {
     const TEST: &str = "a_fork_starts_anew";
-    driver::on("t4x4", "550.163.01", TEST, |driver| {
+    crate::driver::on("t4x4", "550.163.01", TEST, |driver| {
         driver.context();
         let address = driver.allocate(MIB).unwrap();
         let before = driver.memory().0;
@@ -211,7 +206,7 @@ fn a_fork_starts_anew() {
 #[test]
 fn a_lost_card_answers_nothing_any_more() {
     const TEST: &str = "a_lost_card_answers_nothing_any_more";
-    driver::on("t4x4", "550.163.01", TEST, |driver| {
+    crate::driver::on("t4x4", "550.163.01", TEST, |driver| {
         driver.context();
         let machine = machine::Machine::find().unwrap();
         let card = DeviceId::new(0).unwrap();
@@ -234,7 +229,7 @@ fn a_lost_card_answers_nothing_any_more() {
 #[test]
 fn a_card_can_be_made_to_run_out_of_memory() {
     const TEST: &str = "a_card_can_be_made_to_run_out_of_memory";
-    driver::on("t4x4", "550.163.01", TEST, |driver| {
+    crate::driver::on("t4x4", "550.163.01", TEST, |driver| {
         driver.context();
         let machine = machine::Machine::find().unwrap();
         let card = DeviceId::new(0).unwrap();
@@ -315,7 +310,7 @@ fn processes_take_turns_and_the_truth_is_kept() {
 #[test]
 fn shareable_handles_carry_memory_over_a_socket() {
     const TEST: &str = "shareable_handles_carry_memory_over_a_socket";
-    driver::on("t4x4", "550.163.01", TEST, |driver| {
+    crate::driver::on("t4x4", "550.163.01", TEST, |driver| {
         driver.context();
         let before = driver.memory().0;
         let shape = [1_u32, 1, 1, 0, 0, 0, 0, 0];
@@ -339,4 +334,33 @@ fn shareable_handles_carry_memory_over_a_socket() {
         // A descriptor that is something else is refused.
         assert_eq!(call!(driver, cuMemImportFromShareableHandle(&raw mut imported => *mut u64, 0 => usize, 1 => u32)), 1);
     });
+}
+
+#[test]
+fn a_process_uses_one_slice_of_a_card_that_is_cut() {
+    const TEST: &str = "a_process_uses_one_slice_of_a_card_that_is_cut";
+    if let Some(role) = role() {
+        // SAFETY: no other thread of this process reads the environment now.
+        unsafe { std::env::set_var("CUDA_VISIBLE_DEVICES", role) };
+        let driver = Driver::load();
+        driver.context();
+        let (mut count, mut name) = (0, [0_u8; 64]);
+        ok!(driver, cuDeviceGetCount(&raw mut count => *mut i32));
+        ok!(driver, cuDeviceGetName(name.as_mut_ptr().cast() => *mut i8, 64 => i32, 0 => i32));
+        assert_eq!(count, 1);
+        assert!(name.starts_with(b"NVIDIA A100-SXM4-40GB MIG 1g.5gb\0"));
+        let mut multiprocessors = 0;
+        ok!(driver, cuDeviceGetAttribute(&raw mut multiprocessors => *mut i32, 16 => u32, 0 => i32));
+        assert_eq!(multiprocessors, 14);
+        assert_eq!(driver.memory(), ((4864 - 300) * MIB, 4864 * MIB));
+        assert_eq!(driver.allocate(4600 * MIB), Err(2));
+        driver.allocate(4500 * MIB).unwrap();
+        return;
+    }
+    let choices = Choices { mig: true, clock: Clock::Virtual, ..Choices::default() };
+    let rig = Rig::with("dgx-a100", &choices, |_| {});
+    let machine = rig.machine();
+    let gpu = machine.create_gpu_instance(0, 19, None).unwrap();
+    let slice = machine.create_compute_instance(&gpu, 0).unwrap();
+    rig.run(TEST, &machine.mig_uuid(slice.device));
 }

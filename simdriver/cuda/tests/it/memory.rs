@@ -1,11 +1,8 @@
 //! Memory in all its forms: what it costs, what it holds, and that it comes back.
 
-#[macro_use]
-mod driver;
-
 use std::ffi::c_void;
 
-use driver::{Driver, on};
+use crate::driver::{Driver, on};
 
 const MIB: usize = 1 << 20;
 const OUT_OF_MEMORY: u32 = 2;
@@ -77,7 +74,8 @@ fn every_path_ends_where_the_card_is_full() {
             ok!(driver, cuDevicePrimaryCtxReset_v2(0 => i32));
             driver.context();
         };
-        let paths: Vec<(&str, Box<dyn Fn() -> u32>)> = vec![
+        type Path<'a> = Box<dyn Fn() -> u32 + 'a>;
+        let paths: Vec<(&str, Path)> = vec![
             ("cuMemAlloc", Box::new(|| call!(driver, cuMemAlloc_v2(address => *mut u64, size => usize)))),
             ("cuMemAllocManaged", Box::new(|| call!(driver, cuMemAllocManaged(address => *mut u64, size => usize, 1 => u32)))),
             ("cuMemAllocAsync", Box::new(|| keep(call!(driver, cuMemAllocAsync(address => *mut u64, size => usize, 0 => u64))))),
@@ -239,7 +237,7 @@ fn pools_keep_what_is_freed_until_they_may_not() {
         let get = |attribute: u32| {
             let mut value = 0_u64;
             ok!(driver, cuMemPoolGetAttribute(pool => u64, attribute => u32, (&raw mut value).cast() => *mut c_void));
-            value as usize
+            usize::try_from(value).unwrap()
         };
         let keep = u64::MAX;
         ok!(driver, cuMemPoolSetAttribute(pool => u64, 4 => u32, (&raw const keep).cast() => *const c_void));
