@@ -16,7 +16,8 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 
     let table = fs::read_to_string("symbols.tsv").expect("symbols.tsv lies beside build.rs");
-    let mut exports = String::from("/// Every export, by name.\npub(crate) static EXPORTS: &[Export] = &[\n");
+    let mut exports =
+        String::from("/// Every export, by name.\npub(crate) static EXPORTS: &[Export] = &[\n");
     let mut declared = String::from("unsafe extern \"C\" {\n");
     let mut refusing = String::new();
     let mut data = String::new();

@@ -3,7 +3,9 @@
 use std::sync::OnceLock;
 
 use machine::cards::{Facts, facts};
-use machine::{CellId, ContextId, DeviceId, Machine, Presence, Progress, Refused, SubmitError, Ticket, Work};
+use machine::{
+    CellId, ContextId, DeviceId, Machine, Presence, Progress, Refused, SubmitError, Ticket, Work,
+};
 
 pub(crate) use machine::Memory;
 
@@ -54,7 +56,8 @@ pub(crate) fn join() -> Answer<(Joined, Vec<Card>)> {
         Presence::Mismatch => return Err(Code::SYSTEM_DRIVER_MISMATCH),
     }
     let process = machine.process().map_err(|_| Code::OPERATING_SYSTEM)?;
-    let cards: Vec<Card> = devices(machine).into_iter().filter_map(|id| card(machine, id)).collect();
+    let cards: Vec<Card> =
+        devices(machine).into_iter().filter_map(|id| card(machine, id)).collect();
     let cards = match std::env::var("CUDA_VISIBLE_DEVICES") {
         Ok(wanted) => only_one_slice(chosen(cards, &wanted)),
         Err(_) => only_one_slice(cards),
@@ -90,15 +93,17 @@ fn only_one_slice(mut cards: Vec<Card>) -> Vec<Card> {
 /// The share of multiprocessors that a client of MPS asks for.
 fn active_percent() -> Option<u8> {
     let text = std::env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").ok()?;
-    text.trim().parse::<f32>().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(|percent| {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0 and 100 by the filter above"
-        )]
-        let whole = percent.ceil() as u8;
-        whole
-    })
+    text.trim().parse::<f32>().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(
+        |percent| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "between 0 and 100 by the filter above"
+            )]
+            let whole = percent.ceil() as u8;
+            whole
+        },
+    )
 }
 
 fn card(machine: &'static Machine, id: DeviceId) -> Option<Card> {
@@ -108,7 +113,9 @@ fn card(machine: &'static Machine, id: DeviceId) -> Option<Card> {
     let slices = machine.compute_instances(place);
     let slice = slices.iter().find(|slice| slice.device == id);
     let (name, uuid) = match slice {
-        Some(slice) => (format!("{} MIG {}", described.model, slice.of.profile.name), machine.mig_uuid(id)),
+        Some(slice) => {
+            (format!("{} MIG {}", described.model, slice.of.profile.name), machine.mig_uuid(id))
+        }
         None => (described.model.clone(), described.uuid.clone()),
     };
     Some(Card {
@@ -261,7 +268,10 @@ impl Joined {
     /// Whether two cards can use each other's memory: over their own links, or on one socket.
     pub(crate) fn reaches(&self, process: &Process, one: usize, other: usize) -> bool {
         let (one, other) = (&process.cards[one], &process.cards[other]);
-        if one.place == other.place || one.id.place() != one.place || other.id.place() != other.place {
+        if one.place == other.place
+            || one.id.place() != one.place
+            || other.id.place() != other.place
+        {
             return false;
         }
         let (hop, links) = self.machine().description().link(one.place, other.place);

@@ -25,7 +25,13 @@ fn attribute(process: &Process, card: &Card, attribute: u32) -> Answer<i32> {
         75 => major,
         76 => minor,
         120 | 127 => u32::from(major >= 9),
-        126 => if major >= 9 { 4 } else { 1 },
+        126 => {
+            if major >= 9 {
+                4
+            } else {
+                1
+            }
+        }
         131 => return Ok(-1),
         132 => u32::from(card.facts.nvlink >= 4),
         133 => u32::from(process.joined.machine().description().mps),

@@ -48,7 +48,8 @@ impl Event {
             let after = submit(Work::Marker { cell: None })?;
             let gate = submit(Work::Gate)?;
             let run = Box::new(|_: &Process| {});
-            stream.push(process, Effect { after: Some(after), run, gate: Some(gate), early: false });
+            stream
+                .push(process, Effect { after: Some(after), run, gate: Some(gate), early: false });
         }
         submit(Work::Marker { cell: self.cell })
     }
@@ -255,4 +256,3 @@ api! {
         Ok(())
     }
 }
-

@@ -183,7 +183,13 @@ fn launch(request: &Request, stream: u64) -> Answer {
     issue(&call, &stream, Order::Kernel(launch))
 }
 
-fn launch_ex(lane: Lane, shape: In<LaunchShape>, function: u64, arguments: *const Opaque, extra: *const Opaque) -> Answer {
+fn launch_ex(
+    lane: Lane,
+    shape: In<LaunchShape>,
+    function: u64,
+    arguments: *const Opaque,
+    extra: *const Opaque,
+) -> Answer {
     let shape = shape.get()?;
     let mut request = Request {
         function,

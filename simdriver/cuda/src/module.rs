@@ -57,7 +57,9 @@ fn length(image: *const c_void) -> Answer<u64> {
     }
     let bytes: In<u8> = input(image.cast());
     let word = |at: usize, width: usize| -> Answer<u64> {
-        (0..width).rev().try_fold(0_u64, |value, index| Ok(value << 8 | u64::from(bytes.at(at + index)?)))
+        (0..width)
+            .rev()
+            .try_fold(0_u64, |value, index| Ok(value << 8 | u64::from(bytes.at(at + index)?)))
     };
     let mut first = [0; 4];
     for (index, byte) in first.iter_mut().enumerate() {
@@ -69,7 +71,9 @@ fn length(image: *const c_void) -> Answer<u64> {
     }
     match first {
         // ELF: the table of sections is at its end.
-        [0x7f, b'E', b'L', b'F'] => Ok(word(0x28, 8)?.saturating_add(word(0x3a, 2)? * word(0x3c, 2)?)),
+        [0x7f, b'E', b'L', b'F'] => {
+            Ok(word(0x28, 8)?.saturating_add(word(0x3a, 2)? * word(0x3c, 2)?))
+        }
         // A bundle: a header, and what it says follows.
         [0x50, 0xed, 0x55, 0xba] => Ok(word(6, 2)?.saturating_add(word(8, 8)?)),
         // The wrapper that compilers put around it.

@@ -121,7 +121,11 @@ fn split(all: u32, least: u32, groups: u32) -> Answer<(Vec<u32>, u32)> {
 /// The state of a process's checkpoint; only a process itself can be asked here.
 fn own(pid: i32) -> Answer<&'static Process> {
     let process = process()?;
-    if u32::try_from(pid) == Ok(std::process::id()) { Ok(process) } else { Err(Code::INVALID_VALUE) }
+    if u32::try_from(pid) == Ok(std::process::id()) {
+        Ok(process)
+    } else {
+        Err(Code::INVALID_VALUE)
+    }
 }
 
 fn move_on(pid: i32, from: Checkpoint, to: Checkpoint) -> Answer<&'static Process> {

@@ -11,13 +11,15 @@ const BLOCKS: u32 = 32;
 const SHARED: usize = 100 << 10;
 
 fn blocks(card: &Card, threads: i32, shared: usize) -> Answer<i32> {
-    let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(Code::INVALID_VALUE)?;
+    let threads =
+        u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(Code::INVALID_VALUE)?;
     if threads > 1024 {
         return Ok(0);
     }
     // Threads come in warps.
     let by_threads = card.threads() / threads.next_multiple_of(32);
-    let by_shared = u32::try_from(SHARED.checked_div(shared).unwrap_or(usize::MAX)).unwrap_or(u32::MAX);
+    let by_shared =
+        u32::try_from(SHARED.checked_div(shared).unwrap_or(usize::MAX)).unwrap_or(u32::MAX);
     Ok(by_threads.min(by_shared).min(BLOCKS).cast_signed())
 }
 

@@ -125,7 +125,11 @@ fn find(value: u32) -> Option<&'static (u32, &'static str, &'static str)> {
     RESULTS.iter().find(|(known, ..)| *known == value)
 }
 
-fn tell(value: u32, to: Out<*const c_char>, part: fn(&(u32, &'static str, &'static str)) -> &'static str) -> Result<(), Code> {
+fn tell(
+    value: u32,
+    to: Out<*const c_char>,
+    part: fn(&(u32, &'static str, &'static str)) -> &'static str,
+) -> Result<(), Code> {
     let Some(result) = find(value) else {
         to.put(std::ptr::null())?;
         return Err(Code::INVALID_VALUE);

@@ -12,16 +12,36 @@ fn array(call: &Call, handle: u64, offset: usize, bytes: usize) -> Answer<End> {
     array.bytes(offset as u64, bytes as u64)
 }
 
-fn to_array(dst: u64, at: usize, src: u64, bytes: usize, from: fn(&Call, u64, usize) -> Answer<End>) -> impl FnOnce(&Call) -> Answer<Plan> {
+fn to_array(
+    dst: u64,
+    at: usize,
+    src: u64,
+    bytes: usize,
+    from: fn(&Call, u64, usize) -> Answer<End>,
+) -> impl FnOnce(&Call) -> Answer<Plan> {
     move |call| Ok(Plan::linear(from(call, src, bytes)?, array(call, dst, at, bytes)?, bytes))
 }
 
-fn from_array(dst: u64, src: u64, at: usize, bytes: usize, to: fn(&Call, u64, usize) -> Answer<End>) -> impl FnOnce(&Call) -> Answer<Plan> {
+fn from_array(
+    dst: u64,
+    src: u64,
+    at: usize,
+    bytes: usize,
+    to: fn(&Call, u64, usize) -> Answer<End>,
+) -> impl FnOnce(&Call) -> Answer<Plan> {
     move |call| Ok(Plan::linear(array(call, src, at, bytes)?, to(call, dst, bytes)?, bytes))
 }
 
-fn between(dst: u64, to: usize, src: u64, from: usize, bytes: usize) -> impl FnOnce(&Call) -> Answer<Plan> {
-    move |call| Ok(Plan::linear(array(call, src, from, bytes)?, array(call, dst, to, bytes)?, bytes))
+fn between(
+    dst: u64,
+    to: usize,
+    src: u64,
+    from: usize,
+    bytes: usize,
+) -> impl FnOnce(&Call) -> Answer<Plan> {
+    move |call| {
+        Ok(Plan::linear(array(call, src, from, bytes)?, array(call, dst, to, bytes)?, bytes))
+    }
 }
 
 api! {

@@ -10,7 +10,12 @@ use crate::stream::find;
 use crate::stream::order::{Order, issue};
 
 /// Issues copies; what went wrong with which is told by its index.
-fn issue_all(stream: u64, count: usize, failed: Option<Out<usize>>, plan: impl Fn(&Call, usize) -> Answer<Plan>) -> Answer {
+fn issue_all(
+    stream: u64,
+    count: usize,
+    failed: Option<Out<usize>>,
+    plan: impl Fn(&Call, usize) -> Answer<Plan>,
+) -> Answer {
     let call = here()?;
     let stream = find(&call, stream)?;
     if count == 0 {
@@ -27,7 +32,11 @@ fn issue_all(stream: u64, count: usize, failed: Option<Out<usize>>, plan: impl F
         .collect();
     for plan in plans? {
         let wait = plan.dst.host && !plan.dst.pinned && stream.member().is_none();
-        issue(&call, &stream, Order::Copy(if stream.member().is_some() { plan } else { plan.stage()? }))?;
+        issue(
+            &call,
+            &stream,
+            Order::Copy(if stream.member().is_some() { plan } else { plan.stage()? }),
+        )?;
         if wait {
             stream.synchronize(call.process)?;
         }
@@ -35,10 +44,21 @@ fn issue_all(stream: u64, count: usize, failed: Option<Out<usize>>, plan: impl F
     Ok(())
 }
 
-fn rows(stream: u64, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize, failed: Option<Out<usize>>) -> Answer {
+fn rows(
+    stream: u64,
+    dsts: In<u64>,
+    srcs: In<u64>,
+    sizes: In<usize>,
+    count: usize,
+    failed: Option<Out<usize>>,
+) -> Answer {
     issue_all(stream, count, failed, |call, index| {
         let bytes = sizes.at(index)?;
-        Ok(Plan::linear(any(call, srcs.at(index)?, bytes)?, any(call, dsts.at(index)?, bytes)?, bytes))
+        Ok(Plan::linear(
+            any(call, srcs.at(index)?, bytes)?,
+            any(call, dsts.at(index)?, bytes)?,
+            bytes,
+        ))
     })
 }
 
@@ -80,7 +100,15 @@ fn prefetch(address: u64, bytes: usize, place: i32, stream: u64) -> Answer {
     Ok(())
 }
 
-fn prefetch_all(addresses: In<u64>, sizes: In<usize>, count: usize, places: In<Location>, indices: In<usize>, kinds: usize, stream: u64) -> Answer {
+fn prefetch_all(
+    addresses: In<u64>,
+    sizes: In<usize>,
+    count: usize,
+    places: In<Location>,
+    indices: In<usize>,
+    kinds: usize,
+    stream: u64,
+) -> Answer {
     if count == 0 || kinds == 0 {
         return Err(Code::INVALID_VALUE);
     }

@@ -34,7 +34,13 @@ pub(super) fn any(call: &Call, address: u64, bytes: usize) -> Answer<End> {
 
 type Find = fn(&Call, u64, usize) -> Answer<End>;
 
-fn plan(from: Find, to: Find, dst: u64, src: u64, bytes: usize) -> impl FnOnce(&Call) -> Answer<Plan> {
+fn plan(
+    from: Find,
+    to: Find,
+    dst: u64,
+    src: u64,
+    bytes: usize,
+) -> impl FnOnce(&Call) -> Answer<Plan> {
     move |call| Ok(Plan::linear(from(call, src, bytes)?, to(call, dst, bytes)?, bytes))
 }
 

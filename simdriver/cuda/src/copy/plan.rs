@@ -235,7 +235,10 @@ impl Fill {
     /// Checks what a caller asks.
     pub(crate) fn checked(self, state: &State) -> Answer<Self> {
         let unit = u64::from(self.unit);
-        if !matches!(self.unit, 1 | 2 | 4) || !self.address.is_multiple_of(unit) || !self.pitch.is_multiple_of(unit) {
+        if !matches!(self.unit, 1 | 2 | 4)
+            || !self.address.is_multiple_of(unit)
+            || !self.pitch.is_multiple_of(unit)
+        {
             return Err(Code::INVALID_VALUE);
         }
         let row = self.width.checked_mul(unit).ok_or(Code::INVALID_VALUE)?;

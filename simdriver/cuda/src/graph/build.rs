@@ -1,6 +1,8 @@
 //! Making graphs: nodes, edges, copies.
 
-use super::shapes::{AllocShape, AnyShape, FillShape, HostShape, KernelShape, KernelShape2, WordsShape};
+use super::shapes::{
+    AllocShape, AnyShape, FillShape, HostShape, KernelShape, KernelShape2, WordsShape,
+};
 use super::{Body, Graph, add, copy, memory, params, remove};
 use crate::abi::{Answer, Code, In, Opaque, Out, api};
 use crate::event;
@@ -18,7 +20,13 @@ pub(crate) fn create() -> Answer<u64> {
 }
 
 /// Adds a node with a body.
-fn put(node: Out<u64>, graph: u64, before: In<u64>, count: usize, body: impl FnOnce() -> Answer<Body>) -> Answer {
+fn put(
+    node: Out<u64>,
+    graph: u64,
+    before: In<u64>,
+    count: usize,
+    body: impl FnOnce() -> Answer<Body>,
+) -> Answer {
     node.check()?;
     let process = process()?;
     if !process.state().graphs.contains_key(&graph) {
@@ -57,7 +65,13 @@ pub(super) fn free(address: u64) -> Answer<Body> {
 }
 
 /// A node of any type; what it allocates is written back.
-fn put_any(node: Out<u64>, graph: u64, before: In<u64>, count: usize, shape: Out<AnyShape>) -> Answer {
+fn put_any(
+    node: Out<u64>,
+    graph: u64,
+    before: In<u64>,
+    count: usize,
+    shape: Out<AnyShape>,
+) -> Answer {
     let mut any = shape.get()?;
     put(node, graph, before, count, || {
         let body = params::body(&any)?;

@@ -34,13 +34,22 @@ pub(crate) struct Step {
 }
 
 /// Lays a graph out as steps; a child's nodes take its place.
-fn lay_out(state: &State, graph: &Graph, before: &[usize], steps: &mut Vec<Step>) -> Answer<Vec<usize>> {
+fn lay_out(
+    state: &State,
+    graph: &Graph,
+    before: &[usize],
+    steps: &mut Vec<Step>,
+) -> Answer<Vec<usize>> {
     let order = graph.in_order().ok_or(Code::INVALID_VALUE)?;
     // The steps at which each node is done.
     let mut ends: HashMap<u64, Vec<usize>> = HashMap::new();
     for node in order {
-        let mut needs: Vec<usize> =
-            graph.before(node.handle).filter_map(|node| ends.get(&node)).flatten().copied().collect();
+        let mut needs: Vec<usize> = graph
+            .before(node.handle)
+            .filter_map(|node| ends.get(&node))
+            .flatten()
+            .copied()
+            .collect();
         if needs.is_empty() {
             needs = before.to_vec();
         }
@@ -82,7 +91,11 @@ const TOPOLOGY_CHANGED: u32 = 2;
 const TYPE_CHANGED: u32 = 3;
 
 /// Gives an exec the parameters of another graph of the same shape.
-pub(crate) fn update(process: &Process, exec: &Mutex<Exec>, graph: u64) -> Answer<Result<(), Mismatch>> {
+pub(crate) fn update(
+    process: &Process,
+    exec: &Mutex<Exec>,
+    graph: u64,
+) -> Answer<Result<(), Mismatch>> {
     let mut steps = Vec::new();
     {
         let state = process.state();

@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use super::exec::{self, Exec, Mismatch};
-use super::shapes::{AnyShape, FillShape, HostShape, InstantiateShape, KernelShape, KernelShape2, UpdateShape, WordsShape};
+use super::shapes::{
+    AnyShape, FillShape, HostShape, InstantiateShape, KernelShape, KernelShape2, UpdateShape,
+    WordsShape,
+};
 use super::{Body, params};
 use crate::abi::{Answer, Code, In, Lane, Opaque, Out, api};
 use crate::event;

@@ -1,7 +1,8 @@
 //! What nodes are made of: from the structs of the API and back.
 
 use super::shapes::{
-    AllocShape, AnyBody, AnyShape, CopyShape, FillShape, FillShape2, HostShape, KernelShape, KernelShape2, WordsShape,
+    AllocShape, AnyBody, AnyShape, CopyShape, FillShape, FillShape2, HostShape, KernelShape,
+    KernelShape2, WordsShape,
 };
 use super::{Body, build, with_node};
 use crate::abi::{Answer, Code, In, Out, api, input};
@@ -165,9 +166,12 @@ fn any_shape(body: &Body) -> Answer<AnyShape> {
     match body {
         Body::Kernel(_) => any.body.kernel = kernel_shape2(body)?,
         Body::Copy(_, context) => {
-            any.body.copy = CopyShape { flags: 0, reserved: 0, context: *context, copy: copy_shape(body)? };
+            any.body.copy =
+                CopyShape { flags: 0, reserved: 0, context: *context, copy: copy_shape(body)? };
         }
-        Body::Fill(_, context) => any.body.fill = FillShape2 { fill: fill_shape(body)?, context: *context },
+        Body::Fill(_, context) => {
+            any.body.fill = FillShape2 { fill: fill_shape(body)?, context: *context }
+        }
         Body::Host(_) => any.body.host = host_shape(body)?,
         Body::Child(graph) => any.body.handle = *graph,
         Body::Wait(event) | Body::Record(event) => any.body.handle = event.handle,

@@ -30,7 +30,13 @@ fn ask<T>(graph: u64, work: impl FnOnce(&Graph) -> Answer<T>) -> Answer<T> {
     work(state.graphs.get(&graph).ok_or(Code::INVALID_VALUE)?)
 }
 
-fn edges(graph: u64, from: Out<u64>, to: Out<u64>, data: Option<Out<EdgeData>>, count: Out<usize>) -> Answer {
+fn edges(
+    graph: u64,
+    from: Out<u64>,
+    to: Out<u64>,
+    data: Option<Out<EdgeData>>,
+    count: Out<usize>,
+) -> Answer {
     ask(graph, |graph| {
         if from.is_null() && to.is_null() {
             return count.put(graph.edges.len());
@@ -45,11 +51,18 @@ fn edges(graph: u64, from: Out<u64>, to: Out<u64>, data: Option<Out<EdgeData>>, 
     })
 }
 
-fn neighbours(node: u64, to: Out<u64>, data: Option<Out<EdgeData>>, count: Out<usize>, before: bool) -> Answer {
+fn neighbours(
+    node: u64,
+    to: Out<u64>,
+    data: Option<Out<EdgeData>>,
+    count: Out<usize>,
+    before: bool,
+) -> Answer {
     let process = process()?;
     let state = process.state();
     let graph = graph_of(&state, node)?;
-    let all: Vec<u64> = if before { graph.before(node).collect() } else { graph.after(node).collect() };
+    let all: Vec<u64> =
+        if before { graph.before(node).collect() } else { graph.after(node).collect() };
     if let Some(data) = data.filter(|data| !data.is_null() && !to.is_null()) {
         data.put_all(all.iter().map(|_| [0; 8]), count.get()?)?;
     }

@@ -47,8 +47,31 @@ struct Layout {
 /// Bytes of one channel.
 fn channel(format: u32) -> Answer<u64> {
     Ok(match format {
-        0x01 | 0x08 | 0x91..=0x9e | 0xa2 | 0xa5 | 0xa8 | 0xb0 | 0xb2 | 0xb4 | 0xc0..=0xc2 | 0xc6..=0xc8 => 1,
-        0x02 | 0x09 | 0x10 | 0x51..=0x5e | 0x9f..=0xa1 | 0xa3 | 0xa4 | 0xa6 | 0xa7 | 0xb1 | 0xb3 | 0xb5 | 0xc3..=0xc5 | 0xc9..=0xcb => 2,
+        0x01
+        | 0x08
+        | 0x91..=0x9e
+        | 0xa2
+        | 0xa5
+        | 0xa8
+        | 0xb0
+        | 0xb2
+        | 0xb4
+        | 0xc0..=0xc2
+        | 0xc6..=0xc8 => 1,
+        0x02
+        | 0x09
+        | 0x10
+        | 0x51..=0x5e
+        | 0x9f..=0xa1
+        | 0xa3
+        | 0xa4
+        | 0xa6
+        | 0xa7
+        | 0xb1
+        | 0xb3
+        | 0xb5
+        | 0xc3..=0xc5
+        | 0xc9..=0xcb => 2,
         0x03 | 0x0a | 0x20 | 0x50 => 4,
         _ => return Err(Code::INVALID_VALUE),
     })
@@ -56,7 +79,10 @@ fn channel(format: u32) -> Answer<u64> {
 
 fn layout(shape: &Array3DShape) -> Answer<Layout> {
     let Array3DShape { width, height, depth, format, channels, flags } = *shape;
-    if width == 0 || !matches!(channels, 1 | 2 | 4) || (height == 0 && depth > 0 && flags & LAYERED == 0) {
+    if width == 0
+        || !matches!(channels, 1 | 2 | 4)
+        || (height == 0 && depth > 0 && flags & LAYERED == 0)
+    {
         return Err(Code::INVALID_VALUE);
     }
     if flags & CUBEMAP != 0 && (width != height || depth % 6 != 0) {
@@ -73,12 +99,22 @@ impl Array {
     fn new(shape: Array3DShape, base: u64, call: &Call, part: bool) -> Answer<Self> {
         let Layout { pitch, layer, size } = layout(&shape)?;
         let charged = if part { 0 } else { pages::round_up(size, PAGE)? };
-        Ok(Self { shape, base, pitch, layer, charged, card: call.card, context: call.context, part })
+        Ok(Self {
+            shape,
+            base,
+            pitch,
+            layer,
+            charged,
+            card: call.card,
+            context: call.context,
+            part,
+        })
     }
 
     /// A box in it; the first size is in bytes.
     pub(crate) fn part(&self, at: [u64; 3], extent: [u64; 3]) -> Answer<End> {
-        let row = channel(self.shape.format)? * u64::from(self.shape.channels) * self.shape.width as u64;
+        let row =
+            channel(self.shape.format)? * u64::from(self.shape.channels) * self.shape.width as u64;
         let sizes = [row, self.shape.height.max(1) as u64, self.shape.depth.max(1) as u64];
         for ((at, extent), size) in at.iter().zip(extent).zip(sizes) {
             if at.checked_add(extent).is_none_or(|end| end > size) {
@@ -86,7 +122,14 @@ impl Array {
             }
         }
         let address = self.base + at[2] * self.layer + at[1] * self.pitch + at[0];
-        Ok(End { address, pitch: self.pitch, layer: self.layer, host: false, pinned: true, array: true })
+        Ok(End {
+            address,
+            pitch: self.pitch,
+            layer: self.layer,
+            host: false,
+            pinned: true,
+            array: true,
+        })
     }
 
     /// Bytes from an offset on, for the copies that count through a one-dimensional array.
@@ -121,7 +164,8 @@ fn create(shape: Array3DShape) -> Answer<u64> {
 /// The shape of a level.
 fn level(shape: &Array3DShape, level: u32) -> Array3DShape {
     let smaller = |size: usize| if size == 0 { 0 } else { (size >> level.min(63)).max(1) };
-    let depth = if shape.flags & (LAYERED | CUBEMAP) == 0 { smaller(shape.depth) } else { shape.depth };
+    let depth =
+        if shape.flags & (LAYERED | CUBEMAP) == 0 { smaller(shape.depth) } else { shape.depth };
     Array3DShape { width: smaller(shape.width), height: smaller(shape.height), depth, ..*shape }
 }
 
@@ -134,7 +178,8 @@ fn levels(shape: &Array3DShape, count: u32) -> Answer<(Vec<(Array3DShape, u64)>,
     for index in 0..count.clamp(1, most) {
         let shape = level(shape, index);
         all.push((shape, at));
-        at = pages::round_up(at.checked_add(layout(&shape)?.size).ok_or(Code::INVALID_VALUE)?, 512)?;
+        at =
+            pages::round_up(at.checked_add(layout(&shape)?.size).ok_or(Code::INVALID_VALUE)?, 512)?;
     }
     Ok((all, at))
 }
@@ -158,7 +203,9 @@ pub(crate) fn create_mipmap(shape: &Array3DShape, count: u32, base: Option<u64>)
     }
     let handle = state.handle(Kind::Mipmap);
     let (card, context) = (call.card, call.context);
-    state.mipmaps.insert(handle, Mipmap { levels: handles, base, charged, card, context, external });
+    state
+        .mipmaps
+        .insert(handle, Mipmap { levels: handles, base, charged, card, context, external });
     Ok(handle)
 }
 

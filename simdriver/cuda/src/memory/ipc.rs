@@ -73,7 +73,8 @@ const EVENT: u64 = 0x6e67_6576_7400;
 impl Words {
     fn to_handle(self) -> Handle {
         let mut handle = [0; 64];
-        let words = [self.magic, self.process, self.number, self.length, self.offset, self.size, self.card];
+        let words =
+            [self.magic, self.process, self.number, self.length, self.offset, self.size, self.card];
         for (place, word) in handle.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -204,17 +205,21 @@ pub(crate) fn import(process: &Process, handle: Handle, context: u64) -> Answer<
         return Err(Code::INVALID_CONTEXT);
     }
     let place = usize::try_from(words.card).map_err(|_| Code::INVALID_VALUE)?;
-    let card = process.cards.iter().position(|card| card.place == place).ok_or(Code::INVALID_DEVICE)?;
+    let card =
+        process.cards.iter().position(|card| card.place == place).ok_or(Code::INVALID_DEVICE)?;
     let path = path(process, words.process, words.number)?;
-    let file = OpenOptions::new().read(true).write(true).open(path).map_err(|_| Code::INVALID_VALUE)?;
+    let file =
+        OpenOptions::new().read(true).write(true).open(path).map_err(|_| Code::INVALID_VALUE)?;
     let file: OwnedFd = file.into();
     let end = words.offset.checked_add(words.size).ok_or(Code::INVALID_VALUE)?;
     if words.length != length(&file)? || end > words.length {
         return Err(Code::INVALID_VALUE);
     }
     let base = pages::reserve(words.length, BLOCK)?;
-    pages::map_file(base, words.length, &file, 0).inspect_err(|_| pages::unmap(base, words.length))?;
-    let mut range = Space::new_range(base + words.offset, words.size, What::Imported, card, context);
+    pages::map_file(base, words.length, &file, 0)
+        .inspect_err(|_| pages::unmap(base, words.length))?;
+    let mut range =
+        Space::new_range(base + words.offset, words.size, What::Imported, card, context);
     // How to take the mapping away again.
     range.charged = words.length;
     range.flags = u32::try_from(words.offset / 512).unwrap_or(0);
@@ -344,7 +349,8 @@ pub(crate) fn import_event(process: &Process, handle: Handle) -> Answer<SharedEv
         return Err(Code::INVALID_CONTEXT);
     }
     let path = path(process, words.process, words.number)?;
-    let file = OpenOptions::new().read(true).write(true).open(path).map_err(|_| Code::INVALID_VALUE)?;
+    let file =
+        OpenOptions::new().read(true).write(true).open(path).map_err(|_| Code::INVALID_VALUE)?;
     share_page(file, None)
 }
 

@@ -2,9 +2,9 @@
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
+use super::ipc;
 use super::pages::{self, BLOCK};
 use super::space::{Space, What};
-use super::ipc;
 use crate::abi::{Answer, Code, In, Out, api};
 use crate::card::Memory;
 use crate::process::{Kind, Process, State, process};
@@ -118,7 +118,8 @@ fn unmap(address: u64, size: usize) -> Answer {
     drain_all(process)?;
     let mut state = process.state();
     let bases = state.space.within(address, size as u64);
-    let whole: u64 = bases.iter().filter_map(|base| state.space.starting(*base).ok()).map(|r| r.size).sum();
+    let whole: u64 =
+        bases.iter().filter_map(|base| state.space.starting(*base).ok()).map(|r| r.size).sum();
     if bases.is_empty() || whole != size as u64 {
         return Err(Code::INVALID_VALUE);
     }
@@ -207,7 +208,10 @@ fn import(fd: i32) -> Answer<u64> {
 }
 
 /// Works on the cards that a multicast handle joins.
-fn with_multicast<T>(handle: u64, work: impl FnOnce(&Process, u64, &mut (u32, Vec<usize>)) -> Answer<T>) -> Answer<T> {
+fn with_multicast<T>(
+    handle: u64,
+    work: impl FnOnce(&Process, u64, &mut (u32, Vec<usize>)) -> Answer<T>,
+) -> Answer<T> {
     let process = process()?;
     let mut state = process.state();
     let physical = state.physical.get_mut(&handle).ok_or(Code::INVALID_VALUE)?;
@@ -221,7 +225,11 @@ fn bind(handle: u64, offset: usize, size: usize, memory: impl FnOnce(&State) -> 
     with_multicast(handle, |_, whole, (count, cards)| {
         let end = (offset as u64).checked_add(size as u64);
         let full = usize::try_from(*count).is_ok_and(|count| cards.len() == count);
-        if size == 0 || !(offset as u64).is_multiple_of(BLOCK) || !(size as u64).is_multiple_of(BLOCK) || end.is_none_or(|end| end > whole) {
+        if size == 0
+            || !(offset as u64).is_multiple_of(BLOCK)
+            || !(size as u64).is_multiple_of(BLOCK)
+            || end.is_none_or(|end| end > whole)
+        {
             return Err(Code::INVALID_VALUE);
         }
         if full { Ok(()) } else { Err(Code::ILLEGAL_STATE) }

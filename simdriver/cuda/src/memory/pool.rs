@@ -60,7 +60,8 @@ impl Pool {
 /// Takes memory out of a pool.
 pub(crate) fn allocate(process: &Process, handle: u64, context: u64, size: u64) -> Answer<u64> {
     let mut state = process.state();
-    let pool = state.pools.get_mut(&handle).filter(|pool| !pool.ended).ok_or(Code::INVALID_HANDLE)?;
+    let pool =
+        state.pools.get_mut(&handle).filter(|pool| !pool.ended).ok_or(Code::INVALID_HANDLE)?;
     if size == 0 || pool.origin == Origin::Elsewhere {
         return Err(Code::INVALID_VALUE);
     }
@@ -136,10 +137,12 @@ pub(crate) fn trim(process: &Process, state: &mut State, handle: u64, keep: u64)
 /// Puts memory back into its pool.
 pub(crate) fn freed(process: &Process, address: u64) {
     let mut state = process.state();
-    let Some((size, handle)) = state.space.starting(address).ok().and_then(|range| match range.what {
-        What::Pooled { pool } => Some((range.size, pool)),
-        _ => None,
-    }) else {
+    let Some((size, handle)) =
+        state.space.starting(address).ok().and_then(|range| match range.what {
+            What::Pooled { pool } => Some((range.size, pool)),
+            _ => None,
+        })
+    else {
         return;
     };
     if state.space.remove(address).is_err() {
@@ -175,7 +178,8 @@ pub(crate) fn settle(process: &Process) {
 /// Ends a pool: at once, or when the last of its memory is freed.
 pub(crate) fn destroy(process: &Process, handle: u64) -> Answer {
     let mut state = process.state();
-    let pool = state.pools.get_mut(&handle).filter(|pool| !pool.ended).ok_or(Code::INVALID_HANDLE)?;
+    let pool =
+        state.pools.get_mut(&handle).filter(|pool| !pool.ended).ok_or(Code::INVALID_HANDLE)?;
     if pool.origin == Origin::Card {
         return Err(Code::INVALID_VALUE);
     }

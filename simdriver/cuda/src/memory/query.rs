@@ -107,9 +107,17 @@ fn put_range_attribute(to: Opaque, room: usize, attribute: u32, range: &Range) -
 }
 
 /// Managed memory that some addresses lie in.
-pub(crate) fn managed<'a>(call: &Call, state: &'a mut State, address: u64) -> Answer<&'a mut Range> {
+pub(crate) fn managed<'a>(
+    call: &Call,
+    state: &'a mut State,
+    address: u64,
+) -> Answer<&'a mut Range> {
     let _ = call;
-    state.space.at_mut(address).filter(|range| range.what == What::Managed).ok_or(Code::INVALID_VALUE)
+    state
+        .space
+        .at_mut(address)
+        .filter(|range| range.what == What::Managed)
+        .ok_or(Code::INVALID_VALUE)
 }
 
 fn advise(address: u64, size: usize, advice: u32, place: i32) -> Answer {

@@ -84,7 +84,12 @@ pub(crate) fn note(call: &Call, stream: &Arc<Stream>, member: &Member, order: Or
 }
 
 /// Memory that a captured stream is asked for is the graph's.
-pub(crate) fn note_alloc(call: &Call, stream: &Arc<Stream>, member: &Member, size: u64) -> Answer<u64> {
+pub(crate) fn note_alloc(
+    call: &Call,
+    stream: &Arc<Stream>,
+    member: &Member,
+    size: u64,
+) -> Answer<u64> {
     member.capture.check()?;
     let card = stream.card;
     let address = graph::memory::address(&mut call.state(), card, call.context, size)?;
@@ -184,7 +189,8 @@ fn end(stream: u64) -> Answer<u64> {
     for stream in &streams {
         stream.set_member(None);
     }
-    let outcome = capture.check().and(if joined { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNJOINED) });
+    let outcome =
+        capture.check().and(if joined { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNJOINED) });
     if outcome.is_err() && !capture.given {
         graph::remove(&mut call.state(), capture.graph)?;
     }

@@ -302,9 +302,12 @@ impl Point {
     }
 
     /// Does something when all before it is done.
-    pub(crate) fn then(&self, process: &'static Process, work: impl FnOnce(&Process) + Send + 'static) {
-        let effect =
-            Effect { after: self.ticket, run: Box::new(work), gate: None, early: false };
+    pub(crate) fn then(
+        &self,
+        process: &'static Process,
+        work: impl FnOnce(&Process) + Send + 'static,
+    ) {
+        let effect = Effect { after: self.ticket, run: Box::new(work), gate: None, early: false };
         self.stream.push(process, effect);
         self.stream.wake_worker(process);
     }

@@ -52,8 +52,15 @@ pub(crate) enum Order {
     Free(u64),
     Words(Vec<WordOrder>),
     /// Memory of a graph comes and goes.
-    GraphAlloc { card: usize, address: u64, size: u64 },
-    GraphFree { card: usize, address: u64 },
+    GraphAlloc {
+        card: usize,
+        address: u64,
+        size: u64,
+    },
+    GraphFree {
+        card: usize,
+        address: u64,
+    },
     Nothing,
 }
 

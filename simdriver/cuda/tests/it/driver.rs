@@ -1,6 +1,5 @@
 //! The built library, loaded as a client loads it, in a process of its own.
 
-
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -35,11 +34,19 @@ pub(crate) struct Rig {
 impl Rig {
     /// One of the profiles, on its virtual clock.
     pub(crate) fn new(profile: &str, driver: &str) -> Self {
-        Self::with(profile, &Choices { driver: driver.into(), clock: Clock::Virtual, ..Choices::default() }, |_| {})
+        Self::with(
+            profile,
+            &Choices { driver: driver.into(), clock: Clock::Virtual, ..Choices::default() },
+            |_| {},
+        )
     }
 
     /// As wanted.
-    pub(crate) fn with(profile: &str, choices: &Choices, change: impl FnOnce(&mut Description)) -> Self {
+    pub(crate) fn with(
+        profile: &str,
+        choices: &Choices,
+        change: impl FnOnce(&mut Description),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut description = Description::from_profile(profile, choices).unwrap();
         // Whatever device nodes the host has, they are not this machine's.

@@ -7,7 +7,10 @@ use crate::driver::{Driver, on};
 const MIB: usize = 1 << 20;
 
 fn close(measured: f32, expected: f32) {
-    assert!((measured - expected).abs() < 0.000_5 + expected * 1e-6, "{measured} ms, not {expected} ms");
+    assert!(
+        (measured - expected).abs() < 0.000_5 + expected * 1e-6,
+        "{measured} ms, not {expected} ms"
+    );
 }
 
 #[repr(C)]
@@ -19,7 +22,12 @@ struct Kernel {
 }
 
 fn kernel(driver: &Driver, graph: u64, before: &[u64], name: &str) -> u64 {
-    let shape = Kernel { function: driver.function(name), shape: [1, 1, 1, 32, 1, 1, 0], arguments: 0, extra: 0 };
+    let shape = Kernel {
+        function: driver.function(name),
+        shape: [1, 1, 1, 32, 1, 1, 0],
+        arguments: 0,
+        extra: 0,
+    };
     let mut node = 0;
     ok!(driver, cuGraphAddKernelNode(&raw mut node => *mut u64, graph => u64, before.as_ptr() => *const u64, before.len() => usize,
         &raw const shape => *const Kernel));
@@ -64,7 +72,10 @@ fn branches_run_side_by_side() {
         ok!(driver, cuGraphGetRootNodes(graph => u64, std::ptr::null_mut() => *mut u64, &raw mut roots => *mut usize));
         assert_eq!((count, roots), (4, 1));
         // Edges that go round are refused.
-        assert_eq!(call!(driver, cuGraphAddDependencies(graph => u64, &raw const left => *const u64, &raw const root => *const u64, 1 => usize)), 1);
+        assert_eq!(
+            call!(driver, cuGraphAddDependencies(graph => u64, &raw const left => *const u64, &raw const root => *const u64, 1 => usize)),
+            1
+        );
     });
 }
 
@@ -166,7 +177,14 @@ fn memory_of_graphs_is_paid_at_the_launch_and_kept() {
         let stream = driver.stream(1);
         let (mut graph, mut alloc, mut free) = (0, 0, 0);
         ok!(driver, cuGraphCreate(&raw mut graph => *mut u64, 0 => u32));
-        let mut shape = Alloc { kinds: [1, 0], location: [1, 0], rest: [0; 9], access: [0; 2], size: 100 * MIB, address: 0 };
+        let mut shape = Alloc {
+            kinds: [1, 0],
+            location: [1, 0],
+            rest: [0; 9],
+            access: [0; 2],
+            size: 100 * MIB,
+            address: 0,
+        };
         ok!(driver, cuGraphAddMemAllocNode(&raw mut alloc => *mut u64, graph => u64, std::ptr::null() => *const u64, 0 => usize, &raw mut shape => *mut Alloc));
         assert_ne!(shape.address, 0);
         let before = driver.memory().0;
@@ -176,7 +194,11 @@ fn memory_of_graphs_is_paid_at_the_launch_and_kept() {
         ok!(driver, cuStreamSynchronize(stream => u64));
         assert_eq!(before - driver.memory().0, 100 * MIB);
         ok!(driver, cuMemsetD8_v2(shape.address => u64, 3 => u8, 10 => usize));
-        assert_eq!(call!(driver, cuGraphLaunch(exec => u64, stream => u64)), 1, "its memory was not freed");
+        assert_eq!(
+            call!(driver, cuGraphLaunch(exec => u64, stream => u64)),
+            1,
+            "its memory was not freed"
+        );
         ok!(driver, cuMemFreeAsync(shape.address => u64, stream => u64));
         ok!(driver, cuStreamSynchronize(stream => u64));
         let get = |attribute: u32| {
@@ -205,7 +227,14 @@ fn a_graph_too_large_for_the_card_is_not_launched() {
         driver.context();
         let (mut graph, mut alloc) = (0, 0);
         ok!(driver, cuGraphCreate(&raw mut graph => *mut u64, 0 => u32));
-        let mut shape = Alloc { kinds: [1, 0], location: [1, 0], rest: [0; 9], access: [0; 2], size: 20_000 * MIB, address: 0 };
+        let mut shape = Alloc {
+            kinds: [1, 0],
+            location: [1, 0],
+            rest: [0; 9],
+            access: [0; 2],
+            size: 20_000 * MIB,
+            address: 0,
+        };
         ok!(driver, cuGraphAddMemAllocNode(&raw mut alloc => *mut u64, graph => u64, std::ptr::null() => *const u64, 0 => usize, &raw mut shape => *mut Alloc));
         let exec = instantiate(driver, graph);
         assert_eq!(call!(driver, cuGraphLaunch(exec => u64, 0 => u64)), 2);
@@ -214,26 +243,31 @@ fn a_graph_too_large_for_the_card_is_not_launched() {
 
 #[test]
 fn an_exec_takes_the_parameters_of_a_graph_of_the_same_shape() {
-    on("t4x4", "550.163.01", "an_exec_takes_the_parameters_of_a_graph_of_the_same_shape", |driver| {
-        driver.context();
-        let stream = driver.stream(1);
-        let make = |names: &[&str]| {
-            let mut graph = 0;
-            ok!(driver, cuGraphCreate(&raw mut graph => *mut u64, 0 => u32));
-            let mut before = Vec::new();
-            for name in names {
-                before = vec![kernel(driver, graph, &before, name)];
-            }
-            graph
-        };
-        let exec = instantiate(driver, make(&["sleep_1ms", "sleep_1ms"]));
-        let update = |graph: u64| {
-            let mut result = [9_u64; 3];
-            let code = call!(driver, cuGraphExecUpdate_v2(exec => u64, graph => u64, result.as_mut_ptr() => *mut u64));
-            (code, result[0] & 0xffff_ffff)
-        };
-        assert_eq!(update(make(&["sleep_4ms", "sleep_5ms"])), (0, 0));
-        close(time(driver, exec, stream), 9.0);
-        assert_eq!(update(make(&["sleep_4ms"])), (910, 2));
-    });
+    on(
+        "t4x4",
+        "550.163.01",
+        "an_exec_takes_the_parameters_of_a_graph_of_the_same_shape",
+        |driver| {
+            driver.context();
+            let stream = driver.stream(1);
+            let make = |names: &[&str]| {
+                let mut graph = 0;
+                ok!(driver, cuGraphCreate(&raw mut graph => *mut u64, 0 => u32));
+                let mut before = Vec::new();
+                for name in names {
+                    before = vec![kernel(driver, graph, &before, name)];
+                }
+                graph
+            };
+            let exec = instantiate(driver, make(&["sleep_1ms", "sleep_1ms"]));
+            let update = |graph: u64| {
+                let mut result = [9_u64; 3];
+                let code = call!(driver, cuGraphExecUpdate_v2(exec => u64, graph => u64, result.as_mut_ptr() => *mut u64));
+                (code, result[0] & 0xffff_ffff)
+            };
+            assert_eq!(update(make(&["sleep_4ms", "sleep_5ms"])), (0, 0));
+            close(time(driver, exec, stream), 9.0);
+            assert_eq!(update(make(&["sleep_4ms"])), (910, 2));
+        },
+    );
 }

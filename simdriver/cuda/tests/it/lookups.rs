@@ -18,7 +18,8 @@ fn recorded(driver: usize) -> Vec<Lookup> {
     let mut lookups = Vec::new();
     for line in RECORDED.lines().filter(|line| !line.starts_with('#')) {
         let cells: Vec<&str> = line.split('\t').collect();
-        let cell = (0..=driver).rev().map(|driver| cells[2 + driver]).find(|cell| *cell != "=").unwrap();
+        let cell =
+            (0..=driver).rev().map(|driver| cells[2 + driver]).find(|cell| *cell != "=").unwrap();
         let answers: Vec<&str> = cell.split(',').collect();
         for flags in 0..3 {
             let answer = answers.get(flags).unwrap_or(&answers[0]);
@@ -27,7 +28,12 @@ fn recorded(driver: usize) -> Vec<Lookup> {
                 None => Ok(format!("{}{}", cells[0], answer.trim_start_matches('.'))),
             };
             let flags = flags as u64;
-            lookups.push(Lookup { name: cells[0], version: cells[1].parse().unwrap(), flags, answer });
+            lookups.push(Lookup {
+                name: cells[0],
+                version: cells[1].parse().unwrap(),
+                flags,
+                answer,
+            });
         }
     }
     lookups
@@ -90,8 +96,11 @@ fn the_first_form_tells_by_its_result() {
         assert_eq!(ask(c"cuNoSuchThing", 12000, 0), (500, true));
         assert_eq!(ask(c"cuMemAlloc", 12000, 9), (1, true));
         let nowhere = std::ptr::null_mut();
-        assert_eq!(call!(driver, cuGetProcAddress(
-            c"cuInit".as_ptr() => *const i8, nowhere => *mut *mut std::ffi::c_void, 12000 => i32, 0 => u64)), 1);
+        assert_eq!(
+            call!(driver, cuGetProcAddress(
+            c"cuInit".as_ptr() => *const i8, nowhere => *mut *mut std::ffi::c_void, 12000 => i32, 0 => u64)),
+            1
+        );
     });
 }
 
@@ -99,7 +108,10 @@ fn the_first_form_tells_by_its_result() {
 fn private_tables_are_not_answered() {
     crate::driver::on("dgx-a100", "550.163.01", "private_tables_are_not_answered", |driver| {
         let mut table: *const std::ffi::c_void = std::ptr::dangling();
-        let id = [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9_u8];
+        let id = [
+            0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd,
+            0x9d, 0xf9_u8,
+        ];
         let result = call!(driver, cuGetExportTable(&raw mut table => *mut *const std::ffi::c_void, id.as_ptr() => *const u8));
         assert_eq!((result, table.is_null()), (500, true));
     });

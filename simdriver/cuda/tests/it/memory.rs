@@ -8,6 +8,9 @@ const MIB: usize = 1 << 20;
 const OUT_OF_MEMORY: u32 = 2;
 const INVALID_VALUE: u32 = 1;
 
+/// A way to take memory.
+type Path<'a> = Box<dyn Fn() -> u32 + 'a>;
+
 /// Takes 64 MiB at a time by some path until the card is full.
 fn fill(driver: &Driver, path: impl Fn() -> u32) -> usize {
     let mut taken = 0;
@@ -74,25 +77,56 @@ fn every_path_ends_where_the_card_is_full() {
             ok!(driver, cuDevicePrimaryCtxReset_v2(0 => i32));
             driver.context();
         };
-        type Path<'a> = Box<dyn Fn() -> u32 + 'a>;
         let paths: Vec<(&str, Path)> = vec![
-            ("cuMemAlloc", Box::new(|| call!(driver, cuMemAlloc_v2(address => *mut u64, size => usize)))),
-            ("cuMemAllocManaged", Box::new(|| call!(driver, cuMemAllocManaged(address => *mut u64, size => usize, 1 => u32)))),
-            ("cuMemAllocAsync", Box::new(|| keep(call!(driver, cuMemAllocAsync(address => *mut u64, size => usize, 0 => u64))))),
-            ("cuMemAllocAsync_ptsz", Box::new(|| keep(call!(driver, cuMemAllocAsync_ptsz(address => *mut u64, size => usize, 0 => u64))))),
-            ("cuMemAllocPitch", Box::new(|| {
-                let mut pitch = 0;
-                // Rows of one byte, each at an address of its own.
-                call!(driver, cuMemAllocPitch_v2(address => *mut u64, &raw mut pitch => *mut usize, 1 => usize, size / 512 => usize, 4 => u32))
-            })),
-            ("cuArrayCreate", Box::new(|| {
-                let shape: [u64; 3] = [4096, 4096, 0x20 | 1 << 32];
-                call!(driver, cuArrayCreate_v2(address => *mut u64, shape.as_ptr().cast() => *const c_void))
-            })),
-            ("cuArray3DCreate", Box::new(|| {
-                let shape = Array3D { sizes: [256, 256, 256], format: 0x20, channels: 1, flags: 0 };
-                call!(driver, cuArray3DCreate_v2(address => *mut u64, &raw const shape => *const Array3D))
-            })),
+            (
+                "cuMemAlloc",
+                Box::new(|| call!(driver, cuMemAlloc_v2(address => *mut u64, size => usize))),
+            ),
+            (
+                "cuMemAllocManaged",
+                Box::new(
+                    || call!(driver, cuMemAllocManaged(address => *mut u64, size => usize, 1 => u32)),
+                ),
+            ),
+            (
+                "cuMemAllocAsync",
+                Box::new(|| {
+                    keep(
+                        call!(driver, cuMemAllocAsync(address => *mut u64, size => usize, 0 => u64)),
+                    )
+                }),
+            ),
+            (
+                "cuMemAllocAsync_ptsz",
+                Box::new(|| {
+                    keep(
+                        call!(driver, cuMemAllocAsync_ptsz(address => *mut u64, size => usize, 0 => u64)),
+                    )
+                }),
+            ),
+            (
+                "cuMemAllocPitch",
+                Box::new(|| {
+                    let mut pitch = 0;
+                    // Rows of one byte, each at an address of its own.
+                    call!(driver, cuMemAllocPitch_v2(address => *mut u64, &raw mut pitch => *mut usize, 1 => usize, size / 512 => usize, 4 => u32))
+                }),
+            ),
+            (
+                "cuArrayCreate",
+                Box::new(|| {
+                    let shape: [u64; 3] = [4096, 4096, 0x20 | 1 << 32];
+                    call!(driver, cuArrayCreate_v2(address => *mut u64, shape.as_ptr().cast() => *const c_void))
+                }),
+            ),
+            (
+                "cuArray3DCreate",
+                Box::new(|| {
+                    let shape =
+                        Array3D { sizes: [256, 256, 256], format: 0x20, channels: 1, flags: 0 };
+                    call!(driver, cuArray3DCreate_v2(address => *mut u64, &raw const shape => *const Array3D))
+                }),
+            ),
         ];
         for (name, path) in paths {
             let before = driver.memory().0;
@@ -125,16 +159,21 @@ fn small_memory_shares_blocks() {
 
 #[test]
 fn eighty_gigabytes_cost_nothing_until_they_are_touched() {
-    on("hgx-h100", "550.163.01", "eighty_gigabytes_cost_nothing_until_they_are_touched", |driver| {
-        driver.context();
-        let size = 70 << 30;
-        let address = driver.allocate(size).unwrap();
-        let last = address + size as u64 - 4;
-        ok!(driver, cuMemsetD32_v2(last => u64, 0xdead_beef => u32, 1 => usize));
-        let mut word = 0_u32;
-        ok!(driver, cuMemcpyDtoH_v2((&raw mut word).cast() => *mut c_void, last => u64, 4 => usize));
-        assert_eq!(word, 0xdead_beef);
-    });
+    on(
+        "hgx-h100",
+        "550.163.01",
+        "eighty_gigabytes_cost_nothing_until_they_are_touched",
+        |driver| {
+            driver.context();
+            let size = 70 << 30;
+            let address = driver.allocate(size).unwrap();
+            let last = address + size as u64 - 4;
+            ok!(driver, cuMemsetD32_v2(last => u64, 0xdead_beef => u32, 1 => usize));
+            let mut word = 0_u32;
+            ok!(driver, cuMemcpyDtoH_v2((&raw mut word).cast() => *mut c_void, last => u64, 4 => usize));
+            assert_eq!(word, 0xdead_beef);
+        },
+    );
 }
 
 #[test]
@@ -153,9 +192,18 @@ fn copies_move_bytes() {
         assert_eq!(target, expected);
 
         // Past the end, nowhere, and from nowhere.
-        assert_eq!(call!(driver, cuMemcpyDtoH_v2(target.as_mut_ptr() => *mut u8, one + 200 => u64, 100 => usize)), INVALID_VALUE);
-        assert_eq!(call!(driver, cuMemcpyDtoD_v2(one => u64, 0x1000 => u64, 16 => usize)), INVALID_VALUE);
-        assert_eq!(call!(driver, cuMemcpyHtoD_v2(one => u64, std::ptr::null() => *const u8, 16 => usize)), INVALID_VALUE);
+        assert_eq!(
+            call!(driver, cuMemcpyDtoH_v2(target.as_mut_ptr() => *mut u8, one + 200 => u64, 100 => usize)),
+            INVALID_VALUE
+        );
+        assert_eq!(
+            call!(driver, cuMemcpyDtoD_v2(one => u64, 0x1000 => u64, 16 => usize)),
+            INVALID_VALUE
+        );
+        assert_eq!(
+            call!(driver, cuMemcpyHtoD_v2(one => u64, std::ptr::null() => *const u8, 16 => usize)),
+            INVALID_VALUE
+        );
     });
 }
 
@@ -189,20 +237,38 @@ fn boxes_go_to_arrays_and_back() {
         let source: Vec<u8> = (0..64).collect();
         // Eight columns and four rows of a host picture of 16 columns, to column 3 and row 2.
         let to = Copy2D {
-            src: [4, 0], src_type: 1, src_host: source.as_ptr() as usize, src_pitch: 16,
-            dst: [3, 2], dst_type: 3, dst_array: array, width: 8, height: 4, ..Copy2D::default()
+            src: [4, 0],
+            src_type: 1,
+            src_host: source.as_ptr() as usize,
+            src_pitch: 16,
+            dst: [3, 2],
+            dst_type: 3,
+            dst_array: array,
+            width: 8,
+            height: 4,
+            ..Copy2D::default()
         };
         ok!(driver, cuMemcpy2D_v2(&raw const to => *const Copy2D));
         let mut target = vec![0xff_u8; 32];
         let from = Copy2D {
-            src: [3, 2], src_type: 3, src_array: array,
-            dst_type: 1, dst_host: target.as_mut_ptr() as usize, dst_pitch: 8, width: 8, height: 4, ..Copy2D::default()
+            src: [3, 2],
+            src_type: 3,
+            src_array: array,
+            dst_type: 1,
+            dst_host: target.as_mut_ptr() as usize,
+            dst_pitch: 8,
+            width: 8,
+            height: 4,
+            ..Copy2D::default()
         };
         ok!(driver, cuMemcpy2D_v2(&raw const from => *const Copy2D));
         let expected: Vec<u8> = (0..4).flat_map(|row| (row * 16 + 4)..(row * 16 + 12)).collect();
         assert_eq!(target, expected);
         let outside = Copy2D { src: [12, 2], ..from };
-        assert_eq!(call!(driver, cuMemcpy2D_v2(&raw const outside => *const Copy2D)), INVALID_VALUE);
+        assert_eq!(
+            call!(driver, cuMemcpy2D_v2(&raw const outside => *const Copy2D)),
+            INVALID_VALUE
+        );
         ok!(driver, cuArrayDestroy(array => u64));
         assert_eq!(call!(driver, cuArrayDestroy(array => u64)), 400);
     });
@@ -261,41 +327,53 @@ fn pools_keep_what_is_freed_until_they_may_not() {
 
 #[test]
 fn physical_memory_is_seen_at_every_address_it_is_mapped_at() {
-    on("t4x4", "550.163.01", "physical_memory_is_seen_at_every_address_it_is_mapped_at", |driver| {
-        driver.context();
-        let before = driver.memory().0;
-        let shape = physical(1);
-        let mut size = 0;
-        ok!(driver, cuMemGetAllocationGranularity(&raw mut size => *mut usize, &raw const shape => *const Physical, 0 => u32));
-        assert_eq!(size, 2 * MIB);
-        let mut handle = 0;
-        assert_eq!(call!(driver, cuMemCreate(&raw mut handle => *mut u64, 1000 => usize, &raw const shape => *const Physical, 0 => u64)), INVALID_VALUE);
-        ok!(driver, cuMemCreate(&raw mut handle => *mut u64, 2 * size => usize, &raw const shape => *const Physical, 0 => u64));
-        assert_eq!(before - driver.memory().0, 2 * size);
-        let mut base = 0;
-        ok!(driver, cuMemAddressReserve(&raw mut base => *mut u64, 8 * size => usize, 0 => usize, 0 => u64, 0 => u64));
-        let (one, two) = (base, base + 4 * size as u64);
-        for address in [one, two] {
-            ok!(driver, cuMemMap(address => u64, 2 * size => usize, 0 => usize, handle => u64, 0 => u64));
-        }
-        assert_eq!(call!(driver, cuMemsetD8_v2(one => u64, 1 => u8, 1 => usize)), INVALID_VALUE, "nobody may use it yet");
-        let access = [1_u32, 0, 3];
-        for address in [one, two] {
-            ok!(driver, cuMemSetAccess(address => u64, 2 * size => usize, access.as_ptr().cast() => *const c_void, 1 => usize));
-        }
-        ok!(driver, cuMemsetD32_v2(one + 64 => u64, 42 => u32, 1 => usize));
-        let mut word = 0_u32;
-        ok!(driver, cuMemcpyDtoH_v2((&raw mut word).cast() => *mut c_void, two + 64 => u64, 4 => usize));
-        assert_eq!(word, 42);
-        ok!(driver, cuMemRelease(handle => u64));
-        assert_eq!(before - driver.memory().0, 2 * size, "mappings hold it");
-        for address in [one, two] {
-            ok!(driver, cuMemUnmap(address => u64, 2 * size => usize));
-        }
-        assert_eq!(driver.memory().0, before);
-        ok!(driver, cuMemAddressFree(base => u64, 8 * size => usize));
-        assert_eq!(call!(driver, cuMemRelease(handle => u64)), INVALID_VALUE);
-    });
+    on(
+        "t4x4",
+        "550.163.01",
+        "physical_memory_is_seen_at_every_address_it_is_mapped_at",
+        |driver| {
+            driver.context();
+            let before = driver.memory().0;
+            let shape = physical(1);
+            let mut size = 0;
+            ok!(driver, cuMemGetAllocationGranularity(&raw mut size => *mut usize, &raw const shape => *const Physical, 0 => u32));
+            assert_eq!(size, 2 * MIB);
+            let mut handle = 0;
+            assert_eq!(
+                call!(driver, cuMemCreate(&raw mut handle => *mut u64, 1000 => usize, &raw const shape => *const Physical, 0 => u64)),
+                INVALID_VALUE
+            );
+            ok!(driver, cuMemCreate(&raw mut handle => *mut u64, 2 * size => usize, &raw const shape => *const Physical, 0 => u64));
+            assert_eq!(before - driver.memory().0, 2 * size);
+            let mut base = 0;
+            ok!(driver, cuMemAddressReserve(&raw mut base => *mut u64, 8 * size => usize, 0 => usize, 0 => u64, 0 => u64));
+            let (one, two) = (base, base + 4 * size as u64);
+            for address in [one, two] {
+                ok!(driver, cuMemMap(address => u64, 2 * size => usize, 0 => usize, handle => u64, 0 => u64));
+            }
+            assert_eq!(
+                call!(driver, cuMemsetD8_v2(one => u64, 1 => u8, 1 => usize)),
+                INVALID_VALUE,
+                "nobody may use it yet"
+            );
+            let access = [1_u32, 0, 3];
+            for address in [one, two] {
+                ok!(driver, cuMemSetAccess(address => u64, 2 * size => usize, access.as_ptr().cast() => *const c_void, 1 => usize));
+            }
+            ok!(driver, cuMemsetD32_v2(one + 64 => u64, 42 => u32, 1 => usize));
+            let mut word = 0_u32;
+            ok!(driver, cuMemcpyDtoH_v2((&raw mut word).cast() => *mut c_void, two + 64 => u64, 4 => usize));
+            assert_eq!(word, 42);
+            ok!(driver, cuMemRelease(handle => u64));
+            assert_eq!(before - driver.memory().0, 2 * size, "mappings hold it");
+            for address in [one, two] {
+                ok!(driver, cuMemUnmap(address => u64, 2 * size => usize));
+            }
+            assert_eq!(driver.memory().0, before);
+            ok!(driver, cuMemAddressFree(base => u64, 8 * size => usize));
+            assert_eq!(call!(driver, cuMemRelease(handle => u64)), INVALID_VALUE);
+        },
+    );
 }
 
 #[test]
@@ -359,9 +437,18 @@ fn nulls_and_strange_handles_are_refused() {
             assert_eq!(call!(driver, cuCtxSetCurrent(strange => u64)), 201);
             assert_eq!(driver.launch(strange, 1, 0), 400);
         }
-        assert_eq!(call!(driver, cuDeviceGetName(std::ptr::null_mut() => *mut i8, 10 => i32, 0 => i32)), INVALID_VALUE);
-        assert_eq!(call!(driver, cuDeviceGetAttribute(std::ptr::null_mut() => *mut i32, 1 => u32, 0 => i32)), INVALID_VALUE);
-        assert_eq!(call!(driver, cuMemAlloc_v2(&raw mut *Box::leak(Box::new(0_u64)) => *mut u64, usize::MAX => usize)), OUT_OF_MEMORY);
+        assert_eq!(
+            call!(driver, cuDeviceGetName(std::ptr::null_mut() => *mut i8, 10 => i32, 0 => i32)),
+            INVALID_VALUE
+        );
+        assert_eq!(
+            call!(driver, cuDeviceGetAttribute(std::ptr::null_mut() => *mut i32, 1 => u32, 0 => i32)),
+            INVALID_VALUE
+        );
+        assert_eq!(
+            call!(driver, cuMemAlloc_v2(&raw mut *Box::leak(Box::new(0_u64)) => *mut u64, usize::MAX => usize)),
+            OUT_OF_MEMORY
+        );
     });
 }
 

@@ -44,7 +44,6 @@ impl Peer {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "it is how the peer talks")]
 fn say(line: &str) {
     println!("\nsay {line}");
 }
@@ -56,7 +55,9 @@ fn listen() -> String {
 }
 
 fn bytes(text: &str) -> Vec<u8> {
-    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
+    (0..text.len() / 2)
+        .map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
+        .collect()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -189,7 +190,9 @@ fn a_fork_starts_anew() {
             answers.push(call!(driver, cuDeviceGetCount(&raw mut count => *mut i32)));
             answers.push(call!(driver, cuCtxSynchronize()));
             let mut context = 0;
-            answers.push(call!(driver, cuCtxCreate_v2(&raw mut context => *mut u64, 0 => u32, 0 => i32)));
+            answers.push(
+                call!(driver, cuCtxCreate_v2(&raw mut context => *mut u64, 0 => u32, 0 => i32)),
+            );
             let right = answers == [3, 3, 0, 0, 201, 0] && count == 4;
             // SAFETY: leaves without running what belongs to the parent.
             unsafe { libc::_exit(i32::from(!right)) };
@@ -218,7 +221,10 @@ fn a_lost_card_answers_nothing_any_more() {
         assert_eq!(driver.launch(function, 1, stream), 999);
         assert_eq!(call!(driver, cuStreamSynchronize(stream => u64)), 999);
         let mut context = 0;
-        assert_eq!(call!(driver, cuCtxCreate_v2(&raw mut context => *mut u64, 0 => u32, 0 => i32)), 999);
+        assert_eq!(
+            call!(driver, cuCtxCreate_v2(&raw mut context => *mut u64, 0 => u32, 0 => i32)),
+            999
+        );
         ok!(driver, cuCtxCreate_v2(&raw mut context => *mut u64, 0 => u32, 1 => i32));
         driver.allocate(MIB).unwrap();
         machine.inject(Fault::Return(card)).unwrap();
@@ -257,9 +263,18 @@ fn cards_are_chosen_by_number_and_uuid() {
         for device in 0..count {
             let mut bus = [0_i8; 16];
             ok!(driver, cuDeviceGetPCIBusId(bus.as_mut_ptr() => *mut i8, 16 => i32, device => i32));
-            let bus: String = bus.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect();
+            let bus: String = bus
+                .iter()
+                .take_while(|byte| **byte != 0)
+                .map(|byte| char::from(byte.cast_unsigned()))
+                .collect();
             let machine = machine::Machine::find().unwrap();
-            let place = machine.description().cards.iter().position(|card| card.bus.eq_ignore_ascii_case(&bus)).unwrap();
+            let place = machine
+                .description()
+                .cards
+                .iter()
+                .position(|card| card.bus.eq_ignore_ascii_case(&bus))
+                .unwrap();
             found.push(place.to_string());
         }
         assert_eq!(found.join(","), expected);
@@ -268,7 +283,13 @@ fn cards_are_chosen_by_number_and_uuid() {
     }
     let rig = Rig::new("t4x4", "550.163.01");
     let uuid = rig.machine().description().cards[2].uuid.clone();
-    for role in ["2,0/2,0".to_owned(), "1,9,0/1".to_owned(), "-1/".to_owned(), format!("{}/2", &uuid[..12]), format!("{uuid},1/2,1")] {
+    for role in [
+        "2,0/2,0".to_owned(),
+        "1,9,0/1".to_owned(),
+        "-1/".to_owned(),
+        format!("{}/2", &uuid[..12]),
+        format!("{uuid},1/2,1"),
+    ] {
         rig.run(TEST, &role);
     }
 }
@@ -285,7 +306,14 @@ fn processes_take_turns_and_the_truth_is_kept() {
         }
         // Both have 20 ms of work for the whole card; after 20 ms each had its half.
         rig.machine().advance(20_000_000).unwrap();
-        let busy: Vec<u64> = rig.machine().usage().unwrap().iter().map(|usage| usage.busy).filter(|busy| *busy > 0).collect();
+        let busy: Vec<u64> = rig
+            .machine()
+            .usage()
+            .unwrap()
+            .iter()
+            .map(|usage| usage.busy)
+            .filter(|busy| *busy > 0)
+            .collect();
         assert_eq!(busy, [10_000_000, 10_000_000]);
         for mut peer in peers {
             peer.tell("finish");
@@ -332,7 +360,10 @@ fn shareable_handles_carry_memory_over_a_socket() {
         ok!(driver, cuMemcpyDtoH_v2(&raw mut byte => *mut u8, base + (2 * MIB) as u64 => u64, 1 => usize));
         assert_eq!(byte, 5);
         // A descriptor that is something else is refused.
-        assert_eq!(call!(driver, cuMemImportFromShareableHandle(&raw mut imported => *mut u64, 0 => usize, 1 => u32)), 1);
+        assert_eq!(
+            call!(driver, cuMemImportFromShareableHandle(&raw mut imported => *mut u64, 0 => usize, 1 => u32)),
+            1
+        );
     });
 }
 

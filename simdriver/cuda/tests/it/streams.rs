@@ -9,7 +9,10 @@ use machine::{Choices, Clock, Kernel};
 const NOT_READY: u32 = 600;
 
 fn close(measured: f32, expected: f32) {
-    assert!((measured - expected).abs() < 0.000_5 + expected * 1e-6, "{measured} ms, not {expected} ms");
+    assert!(
+        (measured - expected).abs() < 0.000_5 + expected * 1e-6,
+        "{measured} ms, not {expected} ms"
+    );
 }
 
 #[test]
@@ -18,7 +21,11 @@ fn events_tell_the_time_a_kernel_took() {
         driver.context();
         let stream = driver.stream(1);
         for (name, blocks, expected) in [
-            ("sleep_1ms", 1, 1.0), ("busy_250us_sms_20", 1000, 0.25), ("sleep_3s", 40, 3000.0), ("model", 40, 0.01), ("model", 641, 0.03),
+            ("sleep_1ms", 1, 1.0),
+            ("busy_250us_sms_20", 1000, 0.25),
+            ("sleep_3s", 40, 3000.0),
+            ("model", 40, 0.01),
+            ("model", 641, 0.03),
         ] {
             let (start, end) = (driver.event(0), driver.event(0));
             let function = driver.function(name);
@@ -63,7 +70,10 @@ fn the_machine_scripts_kernels_by_name() {
     if role().is_none() {
         let choices = Choices { clock: Clock::Virtual, ..Choices::default() };
         Rig::with("t4x4", &choices, |description| {
-            description.kernels.insert("sgemm".into(), Kernel { nanoseconds: 4_000_000, multiprocessors: Some(40) });
+            description.kernels.insert(
+                "sgemm".into(),
+                Kernel { nanoseconds: 4_000_000, multiprocessors: Some(40) },
+            );
         })
         .run(TEST, "body");
         return;
@@ -127,24 +137,29 @@ fn a_stream_waits_for_an_event_of_another() {
 
 #[test]
 fn the_legacy_stream_keeps_in_step_with_blocking_streams_only() {
-    on("t4x4", "550.163.01", "the_legacy_stream_keeps_in_step_with_blocking_streams_only", |driver| {
-        driver.context();
-        let (blocking, free) = (driver.stream(0), driver.stream(1));
-        let function = driver.function("busy_2ms_sms_1");
-        let events: Vec<u64> = (0..4).map(|_| driver.event(0)).collect();
-        driver.record(events[0], blocking);
-        assert_eq!(driver.launch(function, 1, blocking), 0);
-        assert_eq!(driver.launch(function, 1, 0), 0);
-        driver.record(events[1], 0);
-        assert_eq!(driver.launch(function, 1, free), 0);
-        driver.record(events[2], free);
-        assert_eq!(driver.launch(function, 1, blocking), 0);
-        driver.record(events[3], blocking);
-        ok!(driver, cuCtxSynchronize());
-        close(driver.elapsed(events[0], events[1]), 4.0);
-        close(driver.elapsed(events[0], events[2]), 2.0);
-        close(driver.elapsed(events[0], events[3]), 6.0);
-    });
+    on(
+        "t4x4",
+        "550.163.01",
+        "the_legacy_stream_keeps_in_step_with_blocking_streams_only",
+        |driver| {
+            driver.context();
+            let (blocking, free) = (driver.stream(0), driver.stream(1));
+            let function = driver.function("busy_2ms_sms_1");
+            let events: Vec<u64> = (0..4).map(|_| driver.event(0)).collect();
+            driver.record(events[0], blocking);
+            assert_eq!(driver.launch(function, 1, blocking), 0);
+            assert_eq!(driver.launch(function, 1, 0), 0);
+            driver.record(events[1], 0);
+            assert_eq!(driver.launch(function, 1, free), 0);
+            driver.record(events[2], free);
+            assert_eq!(driver.launch(function, 1, blocking), 0);
+            driver.record(events[3], blocking);
+            ok!(driver, cuCtxSynchronize());
+            close(driver.elapsed(events[0], events[1]), 4.0);
+            close(driver.elapsed(events[0], events[2]), 2.0);
+            close(driver.elapsed(events[0], events[3]), 6.0);
+        },
+    );
 }
 
 #[test]
@@ -253,14 +268,18 @@ fn a_launch_that_cannot_be_is_refused() {
     on("t4x4", "550.163.01", "a_launch_that_cannot_be_is_refused", |driver| {
         driver.context();
         let function = driver.function("f");
-        let launch = |grid: u32, block: u32| call!(driver, cuLaunchKernel(
+        let launch = |grid: u32, block: u32| {
+            call!(driver, cuLaunchKernel(
             function => u64, grid => u32, 1 => u32, 1 => u32, block => u32, 1 => u32, 1 => u32, 0 => u32, 0 => u64,
-            std::ptr::null() => *const c_void, std::ptr::null() => *const c_void));
+            std::ptr::null() => *const c_void, std::ptr::null() => *const c_void))
+        };
         assert_eq!([launch(0, 1), launch(1, 0), launch(1, 1025)], [1; 3]);
         assert_eq!(launch(1, 1024), 0);
-        let cooperative = |grid: u32| call!(driver, cuLaunchCooperativeKernel(
+        let cooperative = |grid: u32| {
+            call!(driver, cuLaunchCooperativeKernel(
             function => u64, grid => u32, 1 => u32, 1 => u32, 1024 => u32, 1 => u32, 1 => u32, 0 => u32, 0 => u64,
-            std::ptr::null() => *const c_void));
+            std::ptr::null() => *const c_void))
+        };
         assert_eq!((cooperative(40), cooperative(41)), (0, 720));
         ok!(driver, cuCtxSynchronize());
     });

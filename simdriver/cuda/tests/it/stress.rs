@@ -12,7 +12,8 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
 }
@@ -31,21 +32,25 @@ fn a_third_of_the_processes_killed_leaves_nothing_behind() {
     let card = DeviceId::new(0).unwrap();
     let before = rig.machine().memory(card).unwrap();
     let processes = number("NANOGPU_CUDA_PROCESSES", 9);
-    let children: Vec<_> = (0..processes).map(|seed| (seed, rig.start(TEST, &seed.to_string()))).collect();
+    let children: Vec<_> =
+        (0..processes).map(|seed| (seed, rig.start(TEST, &seed.to_string()))).collect();
     for (seed, mut child) in children {
         let status = child.wait().unwrap();
         // One that is to be killed may be done before.
-        assert!(status.success() || (seed % 3 == 0 && killed(status)), "{seed}: {status}");
+        assert!(status.success() || (seed.is_multiple_of(3) && killed(status)), "{seed}: {status}");
     }
     assert_eq!(rig.machine().memory(card).unwrap(), before);
-    assert_eq!(rig.machine().running().unwrap().iter().filter(|running| !running.holds.is_empty()).count(), 0);
+    assert_eq!(
+        rig.machine().running().unwrap().iter().filter(|running| !running.holds.is_empty()).count(),
+        0
+    );
 }
 
 /// Allocates, copies, launches and frees; checks that its own bytes are its own.
 fn work(seed: u64) {
     let mut random = Random(seed + 1);
     let rounds = number("NANOGPU_CUDA_ROUNDS", 300);
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         let patience = random.next(rounds * 40);
         std::thread::spawn(move || {
             for _ in 0..patience {
@@ -72,7 +77,8 @@ fn work(seed: u64) {
                 held.push((address, size, byte));
             }
             2 if !held.is_empty() => {
-                let (address, size, byte) = held.swap_remove(usize::try_from(random.next(held.len() as u64)).unwrap());
+                let (address, size, byte) =
+                    held.swap_remove(usize::try_from(random.next(held.len() as u64)).unwrap());
                 ok!(driver, cuCtxSynchronize());
                 let mut bytes = vec![0_u8; size.min(64)];
                 let at = address + (size - bytes.len()) as u64;

@@ -1,6 +1,7 @@
 //! The table of exports says what is there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 const TABLE: &str = include_str!("../../symbols.tsv");
 const README: &str = include_str!("../../README.md");
@@ -24,7 +25,8 @@ fn rows_are_sorted_and_told_apart() {
 #[test]
 fn every_row_is_exported() {
     crate::driver::on("dgx-a100", "550.163.01", "every_row_is_exported", |driver| {
-        let missing: Vec<&str> = rows().map(|(name, ..)| name).filter(|name| driver.find(name).is_none()).collect();
+        let missing: Vec<&str> =
+            rows().map(|(name, ..)| name).filter(|name| driver.find(name).is_none()).collect();
         assert_eq!(missing, Vec::<&str>::new());
     });
 }
@@ -46,26 +48,39 @@ fn what_limiters_must_see_is_live() {
 
 #[test]
 fn a_call_that_is_not_supported_says_what_is_wrong_first() {
-    crate::driver::on("dgx-a100", "550.163.01", "a_call_that_is_not_supported_says_what_is_wrong_first", |driver| {
-        let refusing: Vec<&str> = rows().filter(|(_, _, answer)| *answer == "refuses").map(|(name, ..)| name).collect();
-        let answers = || -> BTreeSet<u32> {
-            refusing.iter().map(|name| {
-                let address = driver.find(name).unwrap();
-                // SAFETY: every one of them takes nothing and returns a result.
-                let function: extern "C" fn() -> u32 = unsafe { std::mem::transmute(address) };
-                function()
-            }).collect()
-        };
-        assert_eq!(answers(), [3].into());
-        ok!(driver, cuInit(0 => u32));
-        assert_eq!(answers(), [201].into());
-        driver.context();
-        assert_eq!(answers(), [801].into());
-    });
+    crate::driver::on(
+        "dgx-a100",
+        "550.163.01",
+        "a_call_that_is_not_supported_says_what_is_wrong_first",
+        |driver| {
+            let refusing: Vec<&str> = rows()
+                .filter(|(_, _, answer)| *answer == "refuses")
+                .map(|(name, ..)| name)
+                .collect();
+            let answers = || -> BTreeSet<u32> {
+                refusing
+                    .iter()
+                    .map(|name| {
+                        let address = driver.find(name).unwrap();
+                        // SAFETY: every one of them takes nothing and returns a result.
+                        let function: extern "C" fn() -> u32 =
+                            unsafe { std::mem::transmute(address) };
+                        function()
+                    })
+                    .collect()
+            };
+            assert_eq!(answers(), [3].into());
+            ok!(driver, cuInit(0 => u32));
+            assert_eq!(answers(), [201].into());
+            driver.context();
+            assert_eq!(answers(), [801].into());
+        },
+    );
 }
 
 /// The names of each answer, as the README lists them.
 fn listing() -> String {
+    // Writing to a String cannot fail.
     let mut text = String::new();
     for (answer, title) in [
         ("live", "Live"),
@@ -78,10 +93,14 @@ fn listing() -> String {
             by_version.entry(if since <= 12020 { 0 } else { since }).or_default().push(name);
         }
         let count: usize = by_version.values().map(Vec::len).sum();
-        text.push_str(&format!("### {title} ({count})\n\n| from | names |\n|---|---|\n"));
+        let _ = write!(text, "### {title} ({count})\n\n| from | names |\n|---|---|\n");
         for (since, names) in by_version {
-            let from = if since == 0 { "535".into() } else { format!("CUDA {}.{}", since / 1000, since % 1000 / 10) };
-            text.push_str(&format!("| {from} | {} |\n", names.join(" ")));
+            let from = if since == 0 {
+                "535".into()
+            } else {
+                format!("CUDA {}.{}", since / 1000, since % 1000 / 10)
+            };
+            let _ = writeln!(text, "| {from} | {} |", names.join(" "));
         }
         text.push('\n');
     }
@@ -98,5 +117,8 @@ fn the_readme_lists_every_export() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"), text).unwrap();
         return;
     }
-    assert!(README.contains(&expected), "README.md is stale; run UPDATE_README=1 cargo test -p cuda --test it readme");
+    assert!(
+        README.contains(&expected),
+        "README.md is stale; run UPDATE_README=1 cargo test -p cuda --test it readme"
+    );
 }

@@ -200,14 +200,17 @@ fn nvitop_shows_cards_and_processes() {
 
 /// The first line of a Python program's output that is as in `expected` comes first, and so on.
 fn told(command: &mut Command, expected: &str) {
-    let text = succeeded(&command.env("CUDA_PYTHON_DISABLE_MAJOR_VERSION_WARNING", "1").output().unwrap());
+    let text =
+        succeeded(&command.env("CUDA_PYTHON_DISABLE_MAJOR_VERSION_WARNING", "1").output().unwrap());
     assert_eq!(text.trim(), expected.trim());
 }
 
 #[test]
 #[ignore = "needs python3 and, the first time, a package index; `cargo xtask test` runs it"]
 fn cuda_bindings_work_with_cards() {
-    for (driver, version) in [("535.261.03", "12020"), ("555.58.02", "12050"), ("580.65.06", "13000")] {
+    for (driver, version) in
+        [("535.261.03", "12020"), ("555.58.02", "12050"), ("580.65.06", "13000")]
+    {
         let Some(bench) = Bench::new(driver) else { return };
         told(
             &mut bench.script("cuda_bindings.py"),
