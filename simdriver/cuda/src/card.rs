@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use machine::cards::{Facts, facts};
 use machine::{
-    CellId, ContextId, DeviceId, Machine, Presence, Progress, Refused, SubmitError, Ticket, Work,
+    CellId, ContextId, DeviceId, Event, Machine, Presence, Progress, Refused, SubmitError, Ticket,
+    Work,
 };
 
 pub(crate) use machine::Memory;
@@ -226,12 +227,32 @@ impl Joined {
         })
     }
 
+    pub(crate) fn poll(&self, ticket: Ticket) -> Progress {
+        self.process.poll(ticket)
+    }
+
     pub(crate) fn is_over(&self, ticket: Ticket) -> bool {
         self.process.poll(ticket).is_over()
     }
 
-    pub(crate) fn wait(&self, ticket: Ticket) {
-        self.process.wait(ticket);
+    pub(crate) fn wait(&self, ticket: Ticket) -> Progress {
+        self.process.wait(ticket)
+    }
+
+    /// Why work on a card was thrown away, by the last fault there.
+    pub(crate) fn why_lost(&self, card: &Card) -> Code {
+        if self.machine().is_lost(card.id) {
+            return Code::UNKNOWN;
+        }
+        let reports = self.machine().reports_since(0);
+        let last = reports.iter().rfind(|report| report.card == card.place);
+        match last.map(|report| report.event) {
+            Some(Event::DoubleBitEcc | Event::Xid(48 | 63 | 64 | 94 | 95)) => {
+                Code::ECC_UNCORRECTABLE
+            }
+            Some(Event::Xid(79)) | None => Code::UNKNOWN,
+            Some(_) => Code::LAUNCH_FAILED,
+        }
     }
 
     /// Waits, and says so if the work was thrown away.

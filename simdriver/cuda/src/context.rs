@@ -27,6 +27,8 @@ pub(crate) struct Context {
     /// For a green context: its multiprocessors; it shares all else with its parent.
     pub(crate) green: Option<u32>,
     pub(crate) number: u64,
+    /// Its work was thrown away; every call answers so from then on.
+    pub(crate) failed: Option<Code>,
 }
 
 /// Makes a context on a card; it costs memory there.
@@ -68,6 +70,7 @@ fn add(
         attached: 1,
         green,
         number: handle >> 4 & 0xff_ffff,
+        failed: None,
     };
     state.contexts.insert(handle, context);
     handle
@@ -80,7 +83,8 @@ fn default_limits() -> HashMap<u32, usize> {
 
 /// Ends a context and everything made in it.
 pub(crate) fn end(process: &'static Process, handle: u64) -> Answer {
-    drain(process, handle)?;
+    // Work that was thrown away does not keep a context from ending.
+    let _ = drain(process, handle);
     let mut state = process.state();
     let context = state.contexts.remove(&handle).ok_or(Code::INVALID_CONTEXT)?;
     for stream in context.streams.iter().chain([&context.legacy]) {

@@ -88,7 +88,7 @@ impl Event {
         if let Some(ticket) = self.elsewhere() {
             return Ok(process.joined.is_over(ticket));
         }
-        Ok(self.point(process)?.is_none_or(|point| point.reached(process)))
+        self.point(process)?.map_or(Ok(true), |point| point.settled(process))
     }
 }
 

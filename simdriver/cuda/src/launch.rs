@@ -10,7 +10,7 @@
 use machine::Work;
 
 use crate::abi::{Answer, Code, In, Lane, Opaque, api};
-use crate::process::{Call, here, meant};
+use crate::process::{Call, here, meant, process};
 use crate::shapes::{CardLaunch, LaunchAttribute, LaunchShape};
 use crate::stream::find;
 use crate::stream::order::{Order, issue};
@@ -47,6 +47,15 @@ impl Launch {
         let Length { nanoseconds, multiprocessors } = self.length;
         Work::Kernel { multiprocessors, nanoseconds }
     }
+}
+
+/// How long a function of that name takes, by the machine's description or by the name itself.
+pub(crate) fn known(name: &str) -> Answer<Option<Length>> {
+    let scripted = process()?.joined.scripted(name).map(|kernel| Length {
+        nanoseconds: kernel.nanoseconds,
+        multiprocessors: kernel.multiprocessors.unwrap_or(0),
+    });
+    Ok(scripted.or_else(|| named(name)))
 }
 
 /// Reads a name such as `busy_250us_sms_20`: nanoseconds, and multiprocessors or 0.
@@ -148,16 +157,10 @@ pub(crate) fn prepare(call: &Call, request: &Request) -> Answer<Launch> {
     if request.cooperative && product(grid) > each * u64::from(width) {
         return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
     }
-    let scripted = || {
-        let kernel = call.process.joined.scripted(&function.name)?;
-        let multiprocessors = kernel.multiprocessors.unwrap_or(0);
-        Some(Length { nanoseconds: kernel.nanoseconds, multiprocessors })
-    };
     let mut length = request
         .asked
         .or_else(|| in_extra(crate::abi::input(extra.cast())))
-        .or_else(scripted)
-        .or_else(|| named(&function.name))
+        .or(function.length)
         .unwrap_or_else(|| modelled(product(grid), threads, card.threads().into(), width.into()));
     if length.multiprocessors == 0 {
         length.multiprocessors = u32::try_from(product(grid)).unwrap_or(u32::MAX);

@@ -5,6 +5,7 @@ use std::ffi::{CString, c_char, c_void};
 
 use crate::abi::{Answer, Code, In, Opaque, Out, Text, api, input};
 use crate::card::Memory;
+use crate::launch::{self, Length};
 use crate::memory::linear;
 use crate::memory::pages::{self, BLOCK, Place};
 use crate::process::{Call, Kind, Process, State, here, process};
@@ -22,12 +23,13 @@ pub(crate) struct Module {
 
 /// A kernel; a `CUkernel` of a library is one too.
 pub(crate) struct Function {
-    pub(crate) name: String,
     c_name: CString,
     pub(crate) module: u64,
     pub(crate) library: Option<u64>,
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
+    /// How long it takes, if its name or the machine's description says so.
+    pub(crate) length: Option<Length>,
     /// The most shared memory a launch may ask for.
     pub(crate) dynamic_shared: i32,
     carve_out: i32,
@@ -136,11 +138,11 @@ pub(crate) fn free_context(process: &Process, state: &mut State, context: u64) {
     }
 }
 
-fn new_function(state: &mut State, name: String, module: u64, library: Option<u64>) -> Answer<u64> {
+fn new_function(state: &mut State, name: &str, module: u64, library: Option<u64>) -> Answer<u64> {
     let handle = state.handle(Kind::Function);
-    let c_name = CString::new(name.as_str()).map_err(|_| Code::INVALID_VALUE)?;
+    let c_name = CString::new(name).map_err(|_| Code::INVALID_VALUE)?;
     let function = Function {
-        name,
+        length: launch::known(name)?,
         c_name,
         module,
         library,
@@ -165,7 +167,7 @@ fn function(module: u64, name: String) -> Answer<u64> {
     if let Some(handle) = found.functions.get(&name) {
         return Ok(*handle);
     }
-    let handle = new_function(&mut state, name.clone(), module, None)?;
+    let handle = new_function(&mut state, &name, module, None)?;
     if let Some(module) = state.modules.get_mut(&module) {
         module.functions.insert(name, handle);
     }
@@ -377,7 +379,7 @@ api! {
         if name.is_empty() { return Err(Code::NOT_FOUND); }
         let handle = match found.kernels.get(&name) {
             Some(handle) => *handle,
-            None => new_function(&mut state, name.clone(), 0, Some(library))?,
+            None => new_function(&mut state, &name, 0, Some(library))?,
         };
         if let Some(library) = state.libraries.get_mut(&library) {
             library.kernels.insert(name, handle);

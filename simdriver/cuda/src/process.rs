@@ -144,9 +144,15 @@ pub(crate) fn here() -> Answer<Call> {
     let call = {
         let state = process.state();
         let context = state.contexts.get(&handle).ok_or(Code::CONTEXT_IS_DESTROYED)?;
+        context.failed.map_or(Ok(()), Err)?;
         Call { process, context: handle, card: context.card }
     };
-    process.healthy(call.card)?;
+    // A context whose card was seen missing is lost for good, also if the card comes back.
+    process.healthy(call.card).inspect_err(|code| {
+        if let Some(context) = process.state().contexts.get_mut(&handle) {
+            context.failed = Some(*code);
+        }
+    })?;
     Ok(call)
 }
 
@@ -165,6 +171,15 @@ impl Process {
     pub(crate) fn card(&self, device: i32) -> Answer<(usize, &Card)> {
         let index = usize::try_from(device).map_err(|_| Code::INVALID_DEVICE)?;
         Ok((index, self.cards.get(index).ok_or(Code::INVALID_DEVICE)?))
+    }
+
+    /// Notes that work of a context was thrown away, and says why.
+    pub(crate) fn work_lost(&self, context: u64, card: usize) -> Code {
+        let code = self.joined.why_lost(&self.cards[card.min(self.cards.len().saturating_sub(1))]);
+        if let Some(context) = self.state().contexts.get_mut(&context) {
+            context.failed = Some(code);
+        }
+        code
     }
 
     /// Whether a card can be worked with.

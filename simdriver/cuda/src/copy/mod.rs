@@ -12,7 +12,7 @@ use plan::Plan;
 use crate::abi::{Answer, Code, Lane};
 use crate::process::{here, meant};
 use crate::stream::find;
-use crate::stream::order::{Order, issue};
+use crate::stream::order::{Order, issue, issue_for_waiter};
 
 /// Copies, and comes back when it is done.
 fn now(lane: Lane, plan: impl FnOnce(&crate::process::Call) -> Answer<Plan>) -> Answer {
@@ -25,7 +25,7 @@ fn now(lane: Lane, plan: impl FnOnce(&crate::process::Call) -> Answer<Plan>) -> 
     if plan.bytes() == 0 {
         return Ok(());
     }
-    issue(&call, &stream, Order::Copy(plan))?;
+    issue_for_waiter(&call, &stream, Order::Copy(plan))?;
     stream.synchronize(call.process)
 }
 

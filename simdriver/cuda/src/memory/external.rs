@@ -6,7 +6,7 @@ use super::pages;
 use super::space::{Space, What};
 use super::{array, ipc};
 use crate::abi::{Answer, Code, In, Out, api};
-use crate::process::{Kind, here, process};
+use crate::process::{Kind, Process, here, process};
 use crate::shapes::{ExternalLevels, ExternalRange, ExternalShape};
 
 const FILE_DESCRIPTOR: u32 = 1;
@@ -36,6 +36,22 @@ fn map(handle: u64, offset: u64, size: u64) -> Answer<u64> {
     let range = Space::new_range(base, size, What::Imported, call.card, call.context);
     state.space.add(range);
     Ok(base)
+}
+
+/// Takes the mapping of a buffer away; memory of another process is closed in another way.
+pub(crate) fn free(process: &'static Process, address: u64) -> Answer {
+    let contexts: Vec<u64> = process.state().contexts.keys().copied().collect();
+    contexts.into_iter().try_for_each(|context| crate::context::drain(process, context))?;
+    let mut state = process.state();
+    let mut mapped = state.externals.values_mut().map(|external| &mut external.mapped);
+    let found = mapped.find_map(|mapped| {
+        let place = mapped.iter().position(|(base, _)| *base == address)?;
+        Some(mapped.swap_remove(place))
+    });
+    let (base, length) = found.ok_or(Code::INVALID_VALUE)?;
+    state.space.remove(base)?;
+    pages::unmap(base, length);
+    Ok(())
 }
 
 api! {

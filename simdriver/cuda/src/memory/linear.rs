@@ -81,6 +81,7 @@ pub(crate) fn free(address: u64) -> Answer {
             crate::graph::memory::freed(call.process, call.card, address);
             Ok(())
         }
+        What::Imported => super::external::free(call.process, address),
         _ => Err(Code::INVALID_VALUE),
     }
 }

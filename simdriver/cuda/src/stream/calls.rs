@@ -136,7 +136,7 @@ api! {
         let call = here()?;
         let stream = find(&call, meant(stream, lane))?;
         if stream.member().is_some() { return Err(Code::STREAM_CAPTURE_UNSUPPORTED); }
-        if stream.idle(call.process) { Ok(()) } else { Err(Code::NOT_READY) }
+        if stream.settled(call.process)? { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     fn cuStreamWaitEvent | cuStreamWaitEvent_ptsz(lane, stream: u64, event: u64, flags: u32) {

@@ -11,9 +11,10 @@ pub(crate) mod capture;
 pub(crate) mod order;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
-use machine::{Ticket, Work};
+use machine::{Progress, Ticket, Work};
 
 use crate::abi::{Answer, Code};
 use crate::process::{self, Process, lock};
@@ -60,7 +61,10 @@ struct Line {
     member: Option<Member>,
 }
 
-/// Whether to wait for an effect's time, and for who does another.
+/// How long who waits for another's effect sleeps before it looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Whether to wait for an effect's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Patience {
     Waits,
@@ -141,28 +145,39 @@ impl Stream {
 
     fn work_off(self: Arc<Self>, process: &'static Process) {
         loop {
-            {
-                let mut line = lock(&self.line);
-                while line.effects.is_empty() {
-                    if line.closed {
-                        line.worker = false;
-                        return;
-                    }
-                    line = self.changed.wait(line).unwrap_or_else(PoisonError::into_inner);
+            let line = lock(&self.line);
+            if line.effects.is_empty() {
+                if self.rest(line) {
+                    return;
+                }
+            } else {
+                drop(line);
+                if !self.do_next(process, u64::MAX, Patience::Waits) {
+                    // Another thread does one just now.
+                    let line = lock(&self.line);
+                    let waited = self.changed.wait_timeout(line, LOOK_AGAIN);
+                    drop(waited.unwrap_or_else(PoisonError::into_inner));
                 }
             }
-            self.do_next(process, u64::MAX, Patience::Waits);
         }
+    }
+
+    /// Sleeps until there is something to do; says whether there never will be.
+    fn rest(&self, mut line: MutexGuard<'_, Line>) -> bool {
+        if line.closed {
+            line.worker = false;
+            return true;
+        }
+        drop(self.changed.wait(line).unwrap_or_else(PoisonError::into_inner));
+        false
     }
 
     /// Does the next effect if there is one up to that number.
     fn do_next(&self, process: &Process, up_to: u64, patience: Patience) -> bool {
-        let running = match patience {
-            Patience::Waits => lock(&self.running),
-            Patience::None => match self.running.try_lock() {
-                Ok(running) => running,
-                Err(_) => return false,
-            },
+        let running = match self.running.try_lock() {
+            Ok(running) => running,
+            Err(TryLockError::Poisoned(running)) => running.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
         };
         let effect = {
             let mut line = lock(&self.line);
@@ -196,20 +211,22 @@ impl Stream {
         Point { stream: Arc::clone(self), ticket: line.last, effects: line.queued }
     }
 
-    /// Whether all that was asked of it is done.
-    pub(crate) fn idle(self: &Arc<Self>, process: &Process) -> bool {
+    /// Whether all that was asked of it is done; work that was thrown away is an error.
+    pub(crate) fn settled(self: &Arc<Self>, process: &Process) -> Answer<bool> {
         let point = self.point();
-        if point.ticket.is_none() && lock(&self.line).done >= point.effects {
-            return true;
-        }
-        let idle = point.reached(process);
-        if idle {
+        let settled = point.settled(process)?;
+        if settled {
             let mut line = lock(&self.line);
             if line.last == point.ticket {
                 line.last = None;
             }
         }
-        idle
+        Ok(settled)
+    }
+
+    /// Whether nothing is left to do in it.
+    pub(crate) fn idle(self: &Arc<Self>, process: &Process) -> bool {
+        self.settled(process).unwrap_or(true)
     }
 
     /// What comes after is done after `point`.
@@ -231,7 +248,7 @@ impl Stream {
 
     /// Waits until all that was asked of it is done.
     pub(crate) fn synchronize(self: &Arc<Self>, process: &Process) -> Answer {
-        if self.idle(process) {
+        if self.settled(process)? {
             return Ok(());
         }
         self.point().wait(process)
@@ -272,10 +289,20 @@ impl Point {
         lock(&self.stream.line).done >= self.effects
     }
 
-    /// Whether all before it is done.
+    /// Whether all before it is done; work that was thrown away is an error.
+    pub(crate) fn settled(&self, process: &Process) -> Answer<bool> {
+        match self.ticket.map(|ticket| process.joined.poll(ticket)) {
+            Some(Progress::Pending) => Ok(false),
+            Some(Progress::Cancelled) => {
+                Err(process.work_lost(self.stream.context, self.stream.card))
+            }
+            _ => Ok(self.effects_done() || self.catch_up(process)),
+        }
+    }
+
+    /// Whether nothing before it is left to do.
     pub(crate) fn reached(&self, process: &Process) -> bool {
-        let over = self.ticket.is_none_or(|ticket| process.joined.is_over(ticket));
-        over && (self.effects_done() || self.catch_up(process))
+        self.settled(process).unwrap_or(true)
     }
 
     /// Does effects whose time has come and that nobody does just now.
@@ -288,15 +315,21 @@ impl Point {
         true
     }
 
+    /// Waits for the effects before it, and does them if nobody else does.
+    ///
+    /// Who does an effect of one stream may have to wait for another stream's. So nobody waits to
+    /// become the one who does effects, only for effects to be done: those that come before were
+    /// asked for earlier, and what was asked for first waits for nothing.
     fn wait_effects(&self, process: &Process) {
         while !self.effects_done() {
             if self.stream.do_next(process, self.effects, Patience::Waits) {
                 continue;
             }
             let line = lock(&self.stream.line);
-            if line.done < self.effects && line.effects.is_empty() {
-                // Another thread does the last of them.
-                drop(self.stream.changed.wait(line).unwrap_or_else(PoisonError::into_inner));
+            if line.done < self.effects {
+                // The time only bounds how long it takes to notice that the other gave up.
+                let waited = self.stream.changed.wait_timeout(line, LOOK_AGAIN);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
             }
         }
     }
@@ -316,9 +349,11 @@ impl Point {
     pub(crate) fn wait(&self, process: &Process) -> Answer {
         // Effects first: the machine may be waiting at a gate for one of them.
         self.wait_effects(process);
-        match self.ticket {
-            Some(ticket) => process.joined.wait_well(ticket),
-            None => Ok(()),
+        match self.ticket.map(|ticket| process.joined.wait(ticket)) {
+            Some(Progress::Cancelled) => {
+                Err(process.work_lost(self.stream.context, self.stream.card))
+            }
+            _ => Ok(()),
         }
     }
 }

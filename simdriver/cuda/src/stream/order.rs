@@ -69,10 +69,15 @@ pub(crate) fn issue(call: &Call, stream: &Arc<Stream>, order: Order) -> Answer {
     if let Some(member) = stream.member() {
         return super::capture::note(call, stream, &member, order);
     }
-    step_in(call, stream)?;
-    carry_out(call.process, stream, stream.key, order)?;
+    issue_for_waiter(call, stream, order)?;
     stream.wake_worker(call.process);
     Ok(())
+}
+
+/// Does what a stream is asked, for a caller that will wait for it at once.
+pub(crate) fn issue_for_waiter(call: &Call, stream: &Arc<Stream>, order: Order) -> Answer {
+    step_in(call, stream)?;
+    carry_out(call.process, stream, stream.key, order).map(|_| ())
 }
 
 /// Keeps the legacy stream and the streams that block with it in step.

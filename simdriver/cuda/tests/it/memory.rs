@@ -467,3 +467,55 @@ fn the_oldest_functions_have_addresses_of_32_bits() {
         ok!(driver, cuMemFree(address => u32));
     });
 }
+
+#[test]
+fn memory_of_other_apis_is_mapped_by_its_descriptor() {
+    on("t4x4", "550.163.01", "memory_of_other_apis_is_mapped_by_its_descriptor", |driver| {
+        driver.context();
+        let before = driver.memory().0;
+        // SAFETY: makes a file without a name, of two pages.
+        let descriptor = unsafe {
+            let raw = libc::memfd_create(c"other".as_ptr(), 0);
+            assert_eq!(libc::ftruncate(raw, 8192), 0);
+            raw
+        };
+        let mut shape = [0_u64; 13];
+        (shape[0], shape[1], shape[3]) = (1, u64::try_from(descriptor).unwrap(), 8192);
+        let (mut memory, mut address) = (0_u64, 0_u64);
+        ok!(driver, cuImportExternalMemory(&raw mut memory => *mut u64, shape.as_ptr() => *const u64));
+        let mut range = [0_u64; 11];
+        range[1] = 4096;
+        ok!(driver, cuExternalMemoryGetMappedBuffer(&raw mut address => *mut u64, memory => u64, range.as_ptr() => *const u64));
+        ok!(driver, cuMemsetD8_v2(address + 5 => u64, 9 => u8, 1 => usize));
+        let mut byte = 0_u8;
+        // SAFETY: reads a byte of the file.
+        assert_eq!(unsafe { libc::pread(descriptor, (&raw mut byte).cast(), 1, 5) }, 1);
+        assert_eq!(byte, 9);
+        assert_eq!(driver.memory().0, before);
+        ok!(driver, cuMemFree_v2(address => u64));
+        assert_eq!(call!(driver, cuMemFree_v2(address => u64)), INVALID_VALUE);
+        ok!(driver, cuDestroyExternalMemory(memory => u64));
+    });
+}
+
+#[test]
+fn a_checkpoint_gives_the_card_back_and_a_restore_takes_it_again() {
+    const TEST: &str = "a_checkpoint_gives_the_card_back_and_a_restore_takes_it_again";
+    on("t4x4", "580.65.06", TEST, |driver| {
+        driver.context();
+        driver.allocate(100 * MIB).unwrap();
+        let free = driver.memory().0;
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let none = std::ptr::null::<c_void>();
+        assert_eq!(
+            call!(driver, cuCheckpointProcessCheckpoint(pid => i32, none => *const c_void)),
+            401
+        );
+        ok!(driver, cuCheckpointProcessLock(pid => i32, none => *const c_void));
+        ok!(driver, cuCheckpointProcessCheckpoint(pid => i32, none => *const c_void));
+        assert_eq!(driver.memory().0 - free, 400 * MIB);
+        ok!(driver, cuCheckpointProcessRestore(pid => i32, none => *const c_void));
+        assert_eq!(driver.memory().0, free);
+        ok!(driver, cuCheckpointProcessUnlock(pid => i32, none => *const c_void));
+    });
+}

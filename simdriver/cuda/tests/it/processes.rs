@@ -117,12 +117,16 @@ fn memory_and_events_go_from_process_to_process() {
                 peer.tell("end");
                 assert!(peer.child.wait().unwrap().success());
             }
-            let left = std::fs::read_dir(rig.path().join("shared")).unwrap().count();
-            assert_eq!(left, 2, "the files of processes that ended lie there");
+            let files = || -> std::collections::BTreeSet<_> {
+                let folder = std::fs::read_dir(rig.path().join("shared")).unwrap();
+                folder.map(|file| file.unwrap().file_name()).collect()
+            };
+            let left = files();
+            assert_eq!(left.len(), 2, "the files of processes that ended lie there");
             // The next who exports something clears them away.
             let mut next = Peer::start(&rig, TEST, "owner");
             next.hear();
-            assert_eq!(std::fs::read_dir(rig.path().join("shared")).unwrap().count(), 1);
+            assert!(files().is_disjoint(&left));
             next.child.kill().unwrap();
             next.child.wait().unwrap();
         }
@@ -228,7 +232,32 @@ fn a_lost_card_answers_nothing_any_more() {
         ok!(driver, cuCtxCreate_v2(&raw mut context => *mut u64, 0 => u32, 1 => i32));
         driver.allocate(MIB).unwrap();
         machine.inject(Fault::Return(card)).unwrap();
+        // A context from before is lost for good.
+        let mut first = 0;
+        ok!(driver, cuDevicePrimaryCtxRetain(&raw mut first => *mut u64, 0 => i32));
+        ok!(driver, cuCtxSetCurrent(first => u64));
+        assert_eq!(driver.allocate(MIB), Err(999));
         ok!(driver, cuCtxCreate_v2(&raw mut context => *mut u64, 0 => u32, 0 => i32));
+    });
+}
+
+#[test]
+fn an_uncorrectable_error_ends_a_context_but_not_the_card() {
+    const TEST: &str = "an_uncorrectable_error_ends_a_context_but_not_the_card";
+    crate::driver::on("t4x4", "550.163.01", TEST, |driver| {
+        driver.context();
+        let before = driver.memory().0;
+        let (machine, card) = (machine::Machine::find().unwrap(), DeviceId::new(0).unwrap());
+        let stream = driver.stream(1);
+        let function = driver.function("sleep_1s");
+        assert_eq!(driver.launch(function, 1, stream), 0);
+        machine.inject(Fault::Xid(card, 48)).unwrap();
+        assert_eq!(call!(driver, cuStreamSynchronize(stream => u64)), 214);
+        assert_eq!(driver.allocate(MIB), Err(214), "it stays");
+        ok!(driver, cuDevicePrimaryCtxReset_v2(0 => i32));
+        driver.context();
+        assert_eq!(driver.memory().0, before);
+        driver.allocate(MIB).unwrap();
     });
 }
 

@@ -264,6 +264,28 @@ fn copies_take_the_time_of_their_bus() {
 }
 
 #[test]
+fn events_and_the_machine_tell_the_same_time() {
+    on("t4x4", "550.163.01", "events_and_the_machine_tell_the_same_time", |driver| {
+        driver.context();
+        let stream = driver.stream(1);
+        let (start, end) = (driver.event(0), driver.event(0));
+        let lengths = [1_u32, 17, 250, 999, 3000, 12_345];
+        driver.record(start, stream);
+        for length in lengths {
+            let function = driver.function(&format!("busy_{length}us_sms_10"));
+            assert_eq!(driver.launch(function, 100, stream), 0);
+        }
+        driver.record(end, stream);
+        ok!(driver, cuStreamSynchronize(stream => u64));
+        let sum = u64::from(lengths.iter().sum::<u32>()) * 1000;
+        let usage = machine::Machine::find().unwrap().usage().unwrap();
+        let mine = usage.iter().find(|usage| usage.busy > 0).unwrap();
+        assert_eq!((mine.busy, mine.sm_time), (sum, sum * 10));
+        close(driver.elapsed(start, end), 16.612);
+    });
+}
+
+#[test]
 fn a_launch_that_cannot_be_is_refused() {
     on("t4x4", "550.163.01", "a_launch_that_cannot_be_is_refused", |driver| {
         driver.context();
