@@ -46,7 +46,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "openb",
-        about: "placement on the public openb trace, whose folder NANOGPU_OPENB names",
+        about: "placement on the openb trace: NANOGPU_OPENB and NANOGPU_OPENB_ORDERS name folders",
         invocation: Invocation {
             env: &[],
             unset: &[],
