@@ -84,6 +84,26 @@ const SOAKS: &[Soak] = &[
             ],
         },
     },
+    Soak {
+        name: "cuda",
+        about: "the same through libcuda.so.1: allocations, copies and launches",
+        invocation: Invocation {
+            env: &[("NANOGPU_CUDA_PROCESSES", "64"), ("NANOGPU_CUDA_ROUNDS", "10000")],
+            unset: &[],
+            line: &[
+                "cargo",
+                "test",
+                "--release",
+                "-p",
+                "cuda",
+                "--test",
+                "it",
+                "stress",
+                "--",
+                "--nocapture",
+            ],
+        },
+    },
 ];
 
 /// Prints what there is, a line each.

@@ -44,9 +44,9 @@ pub(crate) fn install(args: &Args, choices: &Install, out: &mut impl Write) -> a
             continue;
         };
         let versioned = format!("{name}.{}", description.driver);
-        let absent = match name {
+        let absent: Vec<&str> = match name {
             "libnvidia-ml.so" => nvml::absent_in(branch).collect(),
-            _ => Vec::new(),
+            _ => cuda::absent_in(description.cuda.number()).collect(),
         };
         copy(&source, &folder.join(&versioned), &absent)?;
         link(&folder.join(format!("{name}.1")), &versioned)?;

@@ -213,3 +213,56 @@ fn nvitop_shows_cards_and_processes() {
         assert_eq!(seen["processes"][1][0], bench.load.id());
     }
 }
+
+/// The first line of a Python program's output that is as in `expected` comes first, and so on.
+fn told(command: &mut Command, expected: &str) {
+    let text =
+        succeeded(&command.env("CUDA_PYTHON_DISABLE_MAJOR_VERSION_WARNING", "1").output().unwrap());
+    assert_eq!(text.trim(), expected.trim());
+}
+
+#[test]
+#[ignore = "needs python3 and, the first time, a package index; `cargo xtask test` runs it"]
+fn cuda_bindings_work_with_cards() {
+    for (driver, version) in
+        [("535.261.03", "12020"), ("555.58.02", "12050"), ("580.65.06", "13000")]
+    {
+        let Some(bench) = Bench::new(driver) else { return };
+        told(
+            &mut bench.script("cuda_bindings.py"),
+            &format!(
+                "CUDA_ERROR_NOT_INITIALIZED before cuInit\n\
+                 cuda {version} cards 8\n\
+                 name NVIDIA A100-SXM4-40GB\n\
+                 uuids and bus ids agree\n\
+                 taken on card 1: 2648 MiB\n\
+                 copied 1048576 bytes\n\
+                 CUDA_ERROR_NOT_READY while it runs\n\
+                 kernel 5.0 ms\n\
+                 graph of 2 nodes\n\
+                 CUDA_ERROR_OUT_OF_MEMORY for 32 TiB\n\
+                 CUDA_ERROR_INVALID_VALUE for memory that is not there\n\
+                 pool uses 3145728\n\
+                 out of memory\n\
+                 all as expected"
+            ),
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs python3 and, the first time, a package index; `cargo xtask test` runs it"]
+fn numba_keeps_arrays_on_cards() {
+    for driver in ["550.163.01", "580.65.06"] {
+        let Some(bench) = Bench::new(driver) else { return };
+        told(
+            &mut bench.script("numba_arrays.py"),
+            "cards 8\n\
+             name NVIDIA A100-SXM4-40GB\n\
+             copied 400000 bytes\n\
+             total 40551 MiB\n\
+             full after 39 GiB: OUT_OF_MEMORY\n\
+             all as expected",
+        );
+    }
+}
