@@ -16,7 +16,7 @@ mod test;
 mod tidy;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -40,6 +40,18 @@ enum Command {
     Soak { name: Option<String> },
     /// Show the product at work.
     Demo,
+    /// A real Kubernetes on this machine: up, down, status. `cluster up --help` says more.
+    #[command(disable_help_flag = true)]
+    Cluster {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Write our images as OCI archives, with a Containerfile each.
+    #[command(disable_help_flag = true)]
+    Images {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Write the generated files that `tidy` compares.
     Generate,
 }
@@ -78,8 +90,31 @@ fn run(command: &Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Demo => DEMO.run(&root),
+        Command::Cluster { args } => testbed(&root, args),
+        Command::Images { args } => {
+            let args: Vec<String> =
+                ["images".to_owned()].into_iter().chain(args.iter().cloned()).collect();
+            testbed(&root, &args)
+        }
         Command::Generate => tidy::generate(&root),
     }
+}
+
+/// The testbed is a program of its own: it needs a Kubernetes client, which would make every
+/// `cargo xtask` wait for minutes to be built.
+fn testbed(root: &Path, args: &[String]) -> anyhow::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = process::Command::new(cargo)
+        .args(["run", "--quiet", "-p", "testbed", "--"])
+        .args(args)
+        .current_dir(root)
+        .status()
+        .context("start the testbed")?;
+    // It has said what was wrong.
+    if !status.success() {
+        process::exit(status.code().unwrap_or(1));
+    }
+    Ok(())
 }
 
 /// The folder above this crate's.
