@@ -1,5 +1,6 @@
 //! The scheduler's own numbers. `docs/scheduler.md` has the list for users.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{Allowance, Cores, Node};
@@ -181,7 +182,7 @@ impl Collector for Capacity {
             let labels = [("node", node.name.to_string())];
             ConstGauge::new(stranded(node)).encode(metric.encode_family(&labels)?)?;
         }
-        quota(&mut encoder, picture.snapshot.allowances().iter())?;
+        quota(&mut encoder, picture.snapshot.allowances())?;
         let reserved = ConstGauge::new(i64::try_from(picture.reserved.len()).unwrap_or(i64::MAX));
         let metric = encoder.encode_descriptor(
             "scheduler_reservations",
@@ -193,9 +194,9 @@ impl Collector for Capacity {
     }
 }
 
-fn quota<'a>(
+fn quota(
     encoder: &mut DescriptorEncoder<'_>,
-    allowances: impl Iterator<Item = (&'a String, &'a Allowance)> + Clone,
+    allowances: &BTreeMap<String, Allowance>,
 ) -> Result<(), std::fmt::Error> {
     for (name, help, used) in [
         ("quota_limit", "What a namespace may hold: cards, cores as a ratio, bytes", false),
@@ -203,7 +204,7 @@ fn quota<'a>(
     ] {
         let gauge = prometheus_client::metrics::MetricType::Gauge;
         let mut metric = encoder.encode_descriptor(name, help, None, gauge)?;
-        for (namespace, allowance) in allowances.clone() {
+        for (namespace, allowance) in allowances {
             for rule in &allowance.rules {
                 #[expect(clippy::cast_precision_loss, reason = "quotas are far below 2^53")]
                 let dimensions = [

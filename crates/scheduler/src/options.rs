@@ -12,6 +12,7 @@ use placement::Policy;
 
 /// The scheduler extender of nanogpu.
 #[derive(Debug, Clone, Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(name = "nanogpu-scheduler", version)]
 pub struct Options {
     /// YAML file with any of these options, by their long names

@@ -402,7 +402,7 @@ async fn wake(parts: Arc<Parts>) {
     loop {
         let pause = tokio::time::sleep(Duration::from_millis(500));
         tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
+            told = changes.changed() => if told.is_err() { return },
             () = pause => {}
         }
         // Several changes come together: one look is enough for them.

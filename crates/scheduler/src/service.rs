@@ -22,7 +22,9 @@ use crate::verbs::filter::{Filtered, filter};
 use crate::verbs::predicates::Predicates;
 use crate::verbs::preempt::preempt;
 use crate::verbs::prioritize::prioritize;
-use crate::verbs::wire::{Args, BindArgs, BindResult, FilterResult, PreemptArgs, Scores};
+use crate::verbs::wire::{
+    Args, BindArgs, BindResult, FilterResult, PreemptArgs, Scores, sentence,
+};
 use crate::waking::{Waiting, Waits};
 
 /// An answer.
@@ -180,7 +182,7 @@ impl Service {
                 let pod = format!("{}/{}", args.pod_namespace, args.pod_name);
                 tracing::info!(pod, node = args.node, why = %error, "not bound");
                 let status = if error == BindError::NotLeading { 503 } else { self.failed() };
-                (Answer::json(status, &BindResult { error: error.to_string() }), None)
+                (Answer::json(status, &BindResult { error: sentence(&error.to_string()) }), None)
             }
         }
     }
@@ -301,15 +303,15 @@ impl Service {
     ) {
         let pod = &asked.request.pod;
         let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
-        for (_, _, refusal) in &filtered.refused {
-            *refused.entry(refusal.reason.code()).or_default() += 1;
+        for each in &filtered.refused {
+            *refused.entry(each.refusal.reason.code()).or_default() += 1;
         }
         for (reason, count) in &refused {
             let counter = self.metrics.refusals.get_or_create(&Reason { reason });
             counter.inc_by(*count as u64);
         }
         let (nodes, fits) = (filtered.fits.len() + filtered.refused.len(), filtered.fits.len());
-        let known = filtered.refused.iter().map(|(_, name, _)| name.clone());
+        let known = filtered.refused.iter().map(|refused| refused.node.clone());
         let strangers = filtered.strangers.iter().map(|place| asked_names[*place]);
         let strangers = strangers.filter_map(|name| NodeName::parse(name).ok());
         let names: Arc<[NodeName]> = known.chain(strangers).collect();
@@ -398,10 +400,11 @@ fn all<'a>(args: &'a Args, names: &[&'a str]) -> FilterResult<'a> {
 
 /// Nothing passes, and never will.
 fn none<'a>(args: &Args, names: &[&'a str], why: &str) -> FilterResult<'a> {
+    let why = sentence(why);
     FilterResult {
         nodes: args.nodes.as_ref().map(|_| Vec::new()),
         names: args.names.as_ref().map(|_| Vec::new()),
-        failed_for_good: names.iter().map(|name| (*name, why.to_owned().into())).collect(),
+        failed_for_good: names.iter().map(|name| (*name, why.clone().into())).collect(),
         ..FilterResult::default()
     }
 }

@@ -81,9 +81,9 @@ impl TakingOver {
         if raced {
             return Err("pods changed while they were touched".to_owned());
         }
-        let touched = pending.len();
+        let count = pending.len();
         self.handle.take_over(pods).await;
-        Ok(touched)
+        Ok(count)
     }
 
     fn is_ours(&self, seen: &SeenPod) -> bool {

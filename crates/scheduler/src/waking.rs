@@ -115,8 +115,8 @@ impl Waiting {
             let fits_now = if promises || allowances(&judged) != allowances(picture) {
                 waits.refused.iter().any(fits)
             } else {
-                let changed = changes.since(&judged);
-                changed.iter().any(|name| waits.refused.contains(name) && fits(name))
+                let nodes = changes.since(&judged);
+                nodes.iter().any(|name| waits.refused.contains(name) && fits(name))
             };
             if fits_now {
                 waits.woken = Some(now);

@@ -48,7 +48,8 @@ impl Bed {
         let cluster = tokio::task::spawn_blocking(cluster).await??;
         let session = cluster.session()?;
         if SHARED.get().is_none() {
-            let ours = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+            let ours =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
             session.apply("default", &ours.to_string()).await?;
             let target = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], 9))));
             let silenced = Arc::new(Mutex::new(BTreeSet::new()));
@@ -238,8 +239,12 @@ fn cluster() -> Result<&'static Cluster> {
     ] {
         nodes = nodes.capacity(resource, &(100 * cards).to_string());
     }
-    for resource in ["nano-gpu.io/gpu-memory", "elasticgpu.io/gpu-memory", "aliyun.com/gpu-mem"] {
-        nodes = nodes.capacity(resource, &(CARD_MIB / 1024 * cards).to_string());
+    for (resource, unit) in [
+        ("nano-gpu.io/gpu-memory", 1024),
+        ("elasticgpu.io/gpu-memory", 1),
+        ("aliyun.com/gpu-mem", 1024),
+    ] {
+        nodes = nodes.capacity(resource, &(CARD_MIB / unit * cards).to_string());
     }
     Cluster::for_tests(Options::new("sched").nodes(0).fake(nodes).scheduler(CONFIG))
 }

@@ -82,10 +82,7 @@ async fn pods_that_cannot_run_say_why_in_one_sentence() -> Result<()> {
     let _scheduler = bed.scheduler().await?;
     let namespace = bed.session.namespace("wrong").await?;
     let table = [
-        (
-            "wrong-150",
-            "must be 1 to 99 for a part of a card, or a multiple of 100 for whole cards",
-        ),
+        ("wrong-150", "must be 1 to 99 for a part of a card, or a multiple of 100 for whole cards"),
         // 10G of a whole number is ten billion: kube-scheduler is the first to say so. Where the webhook
         // is installed the pod is not even created.
         ("wrong-10g", "4 Insufficient aliyun.com/gpu-mem"),

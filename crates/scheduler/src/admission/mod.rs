@@ -3,7 +3,7 @@
 //! The webhook is a courtesy to people. What must never happen, such as a tenant writing its own
 //! placement, is kept from happening by the policy inside the API server (`deploy/`).
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -197,13 +197,12 @@ fn asks_for_a_share(asked: &Asked) -> bool {
 /// Why a limit would be none: the pod reaches every card of its node.
 fn sees_all_cards(object: &Value, asked: &Asked) -> Option<String> {
     let spec = object.get("spec")?;
-    let shares: BTreeMap<&str, ()> =
-        asked.request.containers.iter().map(|c| (c.name.as_str(), ())).collect();
+    let shares: BTreeSet<&str> = asked.request.containers.iter().map(|c| c.name.as_str()).collect();
     for list in ["initContainers", "containers"] {
         for container in spec.get(list).and_then(Value::as_array).into_iter().flatten() {
             let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
             let privileged = container.pointer("/securityContext/privileged");
-            if privileged == Some(&Value::Bool(true)) && shares.contains_key(name) {
+            if privileged == Some(&Value::Bool(true)) && shares.contains(name) {
                 return Some(format!(
                     "container {name} is privileged and would see every card of its node; a share needs an ordinary container, or whole cards"
                 ));

@@ -90,13 +90,11 @@ async fn why(
         Ok(turn) => turn,
         Err(busy) => return *busy,
     };
-    match why::why(&reading.service, &namespace, &pod) {
-        Some(answer) => axum::Json(answer).into_response(),
-        None => {
-            let why = format!("nanogpu knows no pod {namespace}/{pod} that asks for a card");
-            crate::http::error(StatusCode::NOT_FOUND, &why)
-        }
+    if let Some(answer) = why::why(&reading.service, &namespace, &pod) {
+        return axum::Json(answer).into_response();
     }
+    let why = format!("nanogpu knows no pod {namespace}/{pod} that asks for a card");
+    crate::http::error(StatusCode::NOT_FOUND, &why)
 }
 
 async fn simulate(State(reading): Shared, headers: HeaderMap, request: Request) -> Response {

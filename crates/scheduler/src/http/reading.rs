@@ -45,6 +45,10 @@ impl Reading {
         }
     }
 
+    #[expect(
+        clippy::unnecessary_box_returns,
+        reason = "as large an error is boxed everywhere here"
+    )]
     fn turn_away(&self, error: &ReviewError) -> Box<Response> {
         match error {
             ReviewError::Unknown => {

@@ -25,14 +25,18 @@ pub(super) enum Change {
 
 impl Quotas {
     pub(super) fn change(&mut self, source: QuotaSource, text: Option<&str>) -> Change {
-        let (slot, read): (_, fn(&str) -> Result<Quota, QuotaError>) = match source {
-            QuotaSource::GpuAdmission => (&mut self.gpu_admission, Quota::from_gpu_admission),
-            QuotaSource::Ours => (&mut self.ours, Quota::from_json),
+        let slot = match source {
+            QuotaSource::GpuAdmission => &mut self.gpu_admission,
+            QuotaSource::Ours => &mut self.ours,
         };
         let Some(text) = text else {
             return if slot.is_some() { Change::Missing } else { Change::None };
         };
-        match read(text) {
+        let read = match source {
+            QuotaSource::GpuAdmission => Quota::from_gpu_admission(text),
+            QuotaSource::Ours => Quota::from_json(text),
+        };
+        match read {
             Ok(quota) => *slot = Some(quota),
             Err(error) => return Change::Broken(error),
         }

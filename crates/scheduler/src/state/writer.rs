@@ -203,14 +203,14 @@ impl Writer {
     /// A writer that knows nothing yet, and the handle to it.
     pub fn new(options: WriterOptions, clock: Clock, health: Arc<Health>) -> (Self, Handle) {
         let (sender, commands) = mpsc::channel(1024);
-        let (changed, changes) = watch::channel(0);
+        let (changed, reading) = watch::channel(0);
         let picture = Arc::new(ArcSwap::from_pointee(Picture::default()));
         let pods = Arc::new(Pods::default());
         let handle = Handle {
             commands: sender,
             picture: picture.clone(),
             pods: pods.clone(),
-            changed: changes,
+            changed: reading,
         };
         let writer = Self {
             options,

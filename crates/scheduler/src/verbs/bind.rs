@@ -116,6 +116,9 @@ pub struct BoundPod {
 
 type Answer = Result<BoundPod, BindError>;
 
+/// A call under way: where to, and where its answer will be.
+type Joined = (NodeName, watch::Receiver<Option<Answer>>);
+
 /// How binding goes.
 #[derive(Debug, Clone)]
 pub struct BindOptions {
@@ -141,7 +144,7 @@ pub struct Binder {
     /// The term for which every pending pod was touched.
     prepared: watch::Receiver<u64>,
     /// Calls under way. Held for a lookup only, never over an await.
-    joined: Mutex<HashMap<PodUid, (NodeName, watch::Receiver<Option<Answer>>)>>,
+    joined: Mutex<HashMap<PodUid, Joined>>,
 }
 
 impl std::fmt::Debug for Binder {
@@ -217,7 +220,7 @@ impl Binder {
     }
 
     async fn try_to_bind(&self, pod: &PodId, node: &NodeName) -> Answer {
-        let term = self.leadership.leads_for(self.options.margin).ok_or(BindError::NotLeading)?;
+        let term = self.term().await.ok_or(BindError::NotLeading)?;
         let mut prepared = self.prepared.clone();
         let ready = prepared.wait_for(|prepared| *prepared >= term);
         match tokio::time::timeout(self.options.answer_within / 2, ready).await {
@@ -274,6 +277,19 @@ impl Binder {
             }
         }
         Err(BindError::Refused("the pod kept changing".to_owned()))
+    }
+
+    /// The number of our term, once we lead: an election may be under way.
+    async fn term(&self) -> Option<u64> {
+        let leads = async {
+            loop {
+                if let Some(term) = self.leadership.leads_for(self.options.margin) {
+                    return term;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(self.options.answer_within / 3, leads).await.ok()
     }
 
     /// Whether the pod may be bound by us, and what it asks.

@@ -62,9 +62,9 @@ pub struct FilterResult<'a> {
     pub nodes: Option<Vec<&'a RawValue>>,
     /// Names, if they were given.
     pub names: Option<Vec<&'a str>>,
-    /// Nodes that could fit later, and why not now.
+    /// Nodes that could fit later, and why not now; kube-scheduler may evict pods there.
     pub failed: Vec<(&'a str, Cow<'a, str>)>,
-    /// Nodes that never will, and why.
+    /// Nodes on which kube-scheduler must not evict, and why: they never will do, or it is ours.
     pub failed_for_good: Vec<(&'a str, Cow<'a, str>)>,
     /// A request we cannot read.
     pub error: String,
@@ -157,6 +157,12 @@ pub struct MetaPod {
     /// Its UID.
     #[serde(rename = "UID")]
     pub uid: String,
+}
+
+/// A sentence as kube-scheduler can pass it on. It takes reasons for format strings, in which a
+/// percent sign eats what follows.
+pub fn sentence(text: &str) -> String {
+    text.replace('%', " percent")
 }
 
 /// Reads an object whose keys may have any letter case.

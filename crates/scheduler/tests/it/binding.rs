@@ -21,10 +21,7 @@ async fn a_bind_is_one_write_with_the_placement() {
     assert_eq!(bind(&world, "a", "n-0").await, "");
     let seen = world.store.seen("a").unwrap();
     assert_eq!(seen.pod.node.as_ref().unwrap().as_str(), "n-0");
-    assert_eq!(
-        seen.pod.annotations["nano-gpu/placement"],
-        "v1;n-0;c=GPU-n-0-0:30%+4915Mi"
-    );
+    assert_eq!(seen.pod.annotations["nano-gpu/placement"], "v1;n-0;c=GPU-n-0-0:30%+4915Mi");
     world.settle().await;
     assert_eq!(world.free("n-0"), 170);
 }

@@ -69,7 +69,8 @@ impl Store {
     }
 
     pub(crate) fn show(&self, name: &str) {
-        let (Some(seen), Some(watch)) = (self.seen(name), self.watch.lock().unwrap().clone()) else {
+        let (Some(seen), Some(watch)) = (self.seen(name), self.watch.lock().unwrap().clone())
+        else {
             return;
         };
         watch.try_send(Seen::Pod(Arc::new(seen))).unwrap();
@@ -83,7 +84,12 @@ impl Store {
         }
     }
 
-    fn change(&self, pod: &PodId, version: Option<&str>, change: impl FnOnce(&mut Value)) -> TouchOutcome {
+    fn change(
+        &self,
+        pod: &PodId,
+        version: Option<&str>,
+        change: impl FnOnce(&mut Value),
+    ) -> TouchOutcome {
         let outcome = {
             let mut pods = self.pods.lock().unwrap();
             let Some((now, value)) = pods.get_mut(&pod.name) else { return TouchOutcome::Gone };
@@ -218,7 +224,7 @@ impl World {
                 schedulers: vec!["nanogpu".into()],
                 hold: 15_000,
                 margin: Duration::from_millis(10),
-                answer_within: Duration::from_millis(2000),
+                answer_within: Duration::from_secs(2),
             },
             clock,
             is_prepared,

@@ -92,7 +92,8 @@ async fn every_route_of_the_systems_we_replace_is_served() {
     for path in ["/version", "/healthz", "/readyz", "/metrics", "/scheduler/status"] {
         assert_eq!(get(address, path).await.0, 200, "{path}");
     }
-    for path in ["nodes", "devices", "pods", "shares", "quotas", "decisions", "snapshot", "openapi.json"]
+    for path in
+        ["nodes", "devices", "pods", "shares", "quotas", "decisions", "snapshot", "openapi.json"]
     {
         let (status, answer) = get(address, &format!("/api/v1/{path}")).await;
         assert_eq!(status, 200, "{path}");
@@ -113,7 +114,8 @@ async fn pods_without_cards_pass_untouched_in_either_form() {
     let names = json!({"Pod": ordinary, "NodeNames": ["x", "y", "x"]}).to_string();
     let (_, answer) = post(address, "/scheduler/filter", names.as_bytes()).await;
     assert_eq!(json(&answer)["NodeNames"], json!(["x", "y", "x"]));
-    let nodes = json!({"pod": ordinary, "nodes": {"items": [{"metadata": {"name": "x"}}]}}).to_string();
+    let nodes =
+        json!({"pod": ordinary, "nodes": {"items": [{"metadata": {"name": "x"}}]}}).to_string();
     let (_, answer) = post(address, "/scheduler/filter", nodes.as_bytes()).await;
     assert_eq!(json(&answer)["Nodes"]["items"], json!([{"metadata": {"name": "x"}}]));
     assert_eq!(json(&answer)["NodeNames"], Value::Null);
@@ -123,7 +125,8 @@ async fn pods_without_cards_pass_untouched_in_either_form() {
 async fn strangers_and_repetitions_are_sorted_out() {
     let (_world, address, _stop) = served(2).await;
     let names = ["n-1", "stranger", "n-1", "Not A Name", "n-0"].map(str::to_owned);
-    let (_, answer) = post(address, "/scheduler/filter", &filter_body(&pod("a", "20"), &names)).await;
+    let (_, answer) =
+        post(address, "/scheduler/filter", &filter_body(&pod("a", "20"), &names)).await;
     let answer = json(&answer);
     assert_eq!(answer["NodeNames"], json!(["n-1", "n-0"]));
     let unknown = "the node is not known to nanogpu yet";
@@ -136,11 +139,13 @@ async fn refusals_are_sorted_by_whether_waiting_helps() {
     let (world, address, _stop) = served(1).await;
     let large = json!({"metadata": {"name": "a", "uid": "u"}, "spec": {"containers": [
         {"name": "c", "resources": {"limits": {"aliyun.com/gpu-mem": "20"}}}]}});
-    let (_, answer) = post(address, "/scheduler/filter", &filter_body(&large, &world.names())).await;
+    let (_, answer) =
+        post(address, "/scheduler/filter", &filter_body(&large, &world.names())).await;
     let never = &json(&answer)["FailedAndUnresolvableNodes"]["n-0"];
     assert_eq!(*never, json!("no card of 20480 MiB"));
     let wrong = pod("w", "150");
-    let (_, answer) = post(address, "/scheduler/filter", &filter_body(&wrong, &world.names())).await;
+    let (_, answer) =
+        post(address, "/scheduler/filter", &filter_body(&wrong, &world.names())).await;
     let never = json(&answer)["FailedAndUnresolvableNodes"]["n-0"].as_str().unwrap().to_owned();
     assert!(never.starts_with("container c: nano-gpu/gpu-percent is 150;"), "{never}");
 }
@@ -157,7 +162,10 @@ async fn bad_requests_get_a_clear_answer() {
             let (status, answer) = post(address, &path, body.as_bytes()).await;
             let answer = json(&answer);
             let why = answer.get("error").or(answer.get("Error")).and_then(Value::as_str);
-            assert!(status < 500 && why.is_some_and(|why| !why.is_empty()), "{verb} {body}: {answer}");
+            assert!(
+                status < 500 && why.is_some_and(|why| !why.is_empty()),
+                "{verb} {body}: {answer}"
+            );
         }
         let too_large = vec![b' '; 65 << 10];
         let (status, answer) = post(address, &path, &too_large).await;
@@ -246,10 +254,16 @@ async fn why_names_the_numbers_and_what_would_help() {
     world.settle().await;
     let (_, answer) = get(address, "/api/v1/why/team/a").await;
     let why = json(&answer);
-    assert_eq!(why["summary"], json!("1 node: 1 short of compute on one card, best has 40% of 50%"));
+    assert_eq!(
+        why["summary"],
+        json!("1 node: 1 short of compute on one card, best has 40% of 50%")
+    );
     assert_eq!(why["refused"][0]["best"]["cores"], json!(40));
     assert_eq!(why["whatWouldHelp"][0], json!("other pods ending, or asking for less"));
-    assert_eq!(why["preemption"]["now"], json!("no pod of lower priority holds what this pod needs"));
+    assert_eq!(
+        why["preemption"]["now"],
+        json!("no pod of lower priority holds what this pod needs")
+    );
     let simulated = pod("s", "40").to_string();
     let (_, answer) = post(address, "/api/v1/simulate", simulated.as_bytes()).await;
     assert_eq!(json(&answer)["nodes"][0]["placement"], json!("v1;n-0;c=GPU-n-0-0:40%+6553Mi"));
