@@ -76,6 +76,12 @@ impl Bed {
         *self.target.lock().unwrap() = scheduler.address;
     }
 
+    /// Reads YAML.
+    #[expect(clippy::unused_self, reason = "stories ask the bed for everything")]
+    pub(crate) fn yaml(&self, text: &str) -> Result<Value> {
+        Ok(serde_saphyr::from_str(text)?)
+    }
+
     pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
         Api::namespaced(self.session.client(), namespace)
     }
@@ -250,7 +256,7 @@ fn cluster() -> Result<&'static Cluster> {
 }
 
 /// Takes connections in the cluster to whichever replica is meant.
-fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
+pub(crate) fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
     thread::spawn(move || {
         for inside in listener.incoming().flatten() {
             let target = *target.lock().unwrap();

@@ -2,6 +2,8 @@
 //! KWOK's, with inventories of ours; everything else is what a cluster runs.
 
 #[cfg(test)]
+mod admission;
+#[cfg(test)]
 mod bed;
 #[cfg(test)]
 mod preempting;

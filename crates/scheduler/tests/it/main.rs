@@ -10,4 +10,6 @@ mod deploy;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod tls;
+#[cfg(test)]
 mod waking;
