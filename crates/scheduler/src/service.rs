@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use dialect::{Asked, Settings, read};
 use kubeapi::{Clock, SeenPod};
-use model::{NodeName, Pod, PodId};
+use model::{NodeName, Pod, PodId, PodUid};
 use placement::{Ask, Policy};
 use serde::Serialize;
 
@@ -84,25 +84,34 @@ const NO_NODES: &str = "the request has neither NodeNames nor Nodes";
 impl Service {
     /// Which nodes can take the pod. `dry`: nothing is remembered of it.
     pub fn filter(&self, body: &[u8], dry: bool) -> Answer {
+        self.filtered(body, dry).0
+    }
+
+    /// Which nodes can take the pod, and the pod itself if none can.
+    pub fn filter_noting(&self, body: &[u8]) -> (Answer, Option<PodUid>) {
+        self.filtered(body, false)
+    }
+
+    fn filtered(&self, body: &[u8], dry: bool) -> (Answer, Option<PodUid>) {
         let _timed = self.time("filter");
         let args: Args = match serde_json::from_slice(body) {
             Ok(args) => args,
-            Err(error) => return unread(&error),
+            Err(error) => return (unread(&error), None),
         };
         let Some(names) = names(&args) else {
-            return Answer::json(200, &FilterResult::error(NO_NODES.to_owned()));
+            return (Answer::json(200, &FilterResult::error(NO_NODES.to_owned())), None);
         };
         let asked = match self.asks(&args) {
             Ok(Asks::Cards(asked)) => asked,
-            Ok(Asks::Nothing) => return Answer::json(200, &all(&args, &names)),
+            Ok(Asks::Nothing) => return (Answer::json(200, &all(&args, &names)), None),
             Ok(Asks::Never(pod, refusal)) => {
                 if !dry {
                     self.metrics.never.inc();
                     tracing::info!(pod = %pod, why = %refusal, "refused for good");
                 }
-                return Answer::json(200, &none(&args, &names, &refusal.to_string()));
+                return (Answer::json(200, &none(&args, &names, &refusal.to_string())), None);
             }
-            Err(error) => return Answer::json(200, &FilterResult::error(error)),
+            Err(error) => return (Answer::json(200, &FilterResult::error(error)), None),
         };
         let picture = self.handle.picture();
         let seen = picture.seen_by(&asked.request);
@@ -123,11 +132,12 @@ impl Service {
         };
         let answer = Answer::json(200, &result);
         drop(result);
+        let refused = filtered.fits.is_empty().then(|| asked.request.pod.uid.clone());
         if !dry {
             let may_preempt = args.pod.is_some_and(|raw| may_preempt(raw.get()));
             self.note("filter", &asked, (filtered, &names), &picture, may_preempt);
         }
-        answer
+        (answer, refused)
     }
 
     /// Which of the nodes is best.
@@ -217,6 +227,9 @@ impl Service {
     /// Filters, decides for one node, and writes that onto the pod: for users of gpu-admission.
     pub async fn predicate(&self, body: &[u8]) -> Answer {
         let _timed = self.time("predicates");
+        if !self.binder.leads() {
+            return Answer::json(200, &FilterResult::error(BindError::NotLeading.to_string()));
+        }
         let args: Args = match serde_json::from_slice(body) {
             Ok(args) => args,
             Err(error) => return unread(&error),
@@ -312,7 +325,7 @@ impl Service {
         let known = filtered.refused.iter().map(|refused| refused.node.clone());
         let strangers = filtered.strangers.iter().map(|place| asked_names[*place]);
         let strangers = strangers.filter_map(|name| NodeName::parse(name).ok());
-        let names: Arc<[NodeName]> = known.chain(strangers).collect();
+        let names: Vec<NodeName> = known.chain(strangers).collect();
         let summary = filtered.explanation().to_string();
         if fits == 0 {
             tracing::info!(pod = %pod, summary, "refused");

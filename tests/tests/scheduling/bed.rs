@@ -25,6 +25,9 @@ pub(crate) const CARD_MIB: u64 = 16_384;
 const NAMESPACE: &str = "nanogpu-system";
 /// Where kube-scheduler finds the extender, inside the cluster.
 const EXTENDER: &str = "127.0.0.1:39999";
+pub(crate) const OURS: &str = "system:serviceaccount:nanogpu-system:nanogpu-scheduler";
+const RBAC: &str = include_str!("../../../deploy/scheduler/rbac.yaml");
+const POLICY: &str = include_str!("../../../deploy/scheduler/placement-policy.yaml");
 const CONFIG: &str = include_str!("../../../deploy/kube-scheduler/own-scheduler.yaml");
 
 /// The cluster, and what runs beside it.
@@ -48,9 +51,10 @@ impl Bed {
         let cluster = tokio::task::spawn_blocking(cluster).await??;
         let session = cluster.session()?;
         if SHARED.get().is_none() {
-            let ours =
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-            session.apply("default", &ours.to_string()).await?;
+            // Its rights, and the policy that keeps everyone else from writing placements.
+            session.apply("default", RBAC).await?;
+            session.apply("default", POLICY).await?;
+            as_ours(cluster)?;
             let target = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], 9))));
             let silenced = Arc::new(Mutex::new(BTreeSet::new()));
             relay(cluster.listen(EXTENDER)?, target.clone());
@@ -255,6 +259,18 @@ fn cluster() -> Result<&'static Cluster> {
     Cluster::for_tests(Options::new("sched").nodes(0).fake(nodes).scheduler(CONFIG))
 }
 
+/// Where the kubeconfig is with which nanogpu-scheduler has its own rights and no others.
+fn ours(cluster: &Cluster) -> PathBuf {
+    cluster.layout().kubeconfig().with_extension("ours")
+}
+
+fn as_ours(cluster: &Cluster) -> Result<()> {
+    let text = std::fs::read_to_string(cluster.layout().kubeconfig())?;
+    let mut config: Value = serde_saphyr::from_str(&text)?;
+    config["users"][0]["user"]["as"] = json!(OURS);
+    Ok(std::fs::write(ours(cluster), config.to_string())?)
+}
+
 /// Takes connections in the cluster to whichever replica is meant.
 pub(crate) fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
     thread::spawn(move || {
@@ -319,7 +335,7 @@ impl Scheduler {
             .open(cluster.layout().log("nanogpu-scheduler"))?;
         let child = Command::new(program()?)
             .arg("--kubeconfig")
-            .arg(cluster.layout().kubeconfig())
+            .arg(ours(cluster))
             .args(["--address", &free.to_string(), "--namespace", NAMESPACE])
             .args(["--lease-seconds", "2", "--anonymous-read", "--log-form", "plain"])
             .args(more)
