@@ -127,6 +127,9 @@ impl Cluster {
         drop(lock);
         match outcome {
             Ok(started) => Ok((cluster, started)),
+            Err(_) if down::is_abandoned() => loop {
+                thread::park();
+            },
             Err(error) => {
                 // Its logs are the only way to see why, so they stay until the next `up`.
                 let kept = cluster.keep_logs();
@@ -378,7 +381,12 @@ impl Cluster {
         if running.identity.is_alive() {
             bail!("{component} is running");
         }
-        running.spec.start(&self.layout).map(drop)
+        let running = running.spec.start(&self.layout)?;
+        // A kubelet that finds no runtime when it starts ends.
+        if let Component::Containerd(node) = component {
+            node::wait_for_containerd(&self.layout, &self.binaries, node, &running)?;
+        }
+        Ok(())
     }
 
     /// Stops a component where it stands, with SIGSTOP.
@@ -409,9 +417,9 @@ impl Cluster {
         self.restart(&Component::Scheduler(name.to_owned()))
     }
 
-    /// The processes of a pod on a real node, by the pod's UID.
-    pub fn pod_processes(&self, uid: &str) -> anyhow::Result<Vec<i32>> {
-        Ok(Cgroups::of(self.layout.name())?.processes_of(uid))
+    /// The processes of a pod or a container on a real node, by its UID or its ID.
+    pub fn processes_of(&self, id: &str) -> anyhow::Result<Vec<i32>> {
+        Ok(Cgroups::of(self.layout.name())?.processes_of(id))
     }
 
     /// Ends a process of a pod with SIGKILL.

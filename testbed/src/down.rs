@@ -1,6 +1,7 @@
 //! Taking a cluster away, whatever state it is in.
 
 use std::fs::{self, File};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -29,9 +30,19 @@ pub fn down(name: &str) -> anyhow::Result<bool> {
 /// processes are looked for until there are none.
 pub fn abandon(name: &str) {
     let Ok(layout) = Layout::of(name) else { return };
-    // Whatever fails here is met again by the next `up` or `down`.
+    ABANDONED.store(true, Ordering::SeqCst);
+    // Twice, because the thread that brings it up goes on until it meets what is gone. Whatever fails
+    // here is met again by the next `up` or `down`.
+    let _ = remove(&layout);
     let _ = remove(&layout);
     let _ = fs::remove_file(layout.lock());
+}
+
+static ABANDONED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process is about to end, and failures mean nothing any more.
+pub(crate) fn is_abandoned() -> bool {
+    ABANDONED.load(Ordering::SeqCst)
 }
 
 /// Only root may make namespaces and cgroups.

@@ -161,7 +161,8 @@ pub(crate) fn socket(layout: &Layout, node: &str) -> PathBuf {
     layout.on_node(node, "/run/containerd/containerd.sock")
 }
 
-fn wait_for_containerd(
+/// Waits until containerd answers.
+pub(crate) fn wait_for_containerd(
     layout: &Layout,
     binaries: &Binaries,
     node: &str,

@@ -32,7 +32,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run what CI runs; `test fast` leaves out what needs tools to be installed.
+    /// Run what CI runs; `test fast` leaves out what needs tools to be installed or a cluster.
     Test { tier: Option<Tier> },
     /// Check the rules of the repository itself.
     Tidy,

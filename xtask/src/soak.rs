@@ -46,7 +46,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "openb",
-        about: "placement on the public openb trace, whose folder NANOGPU_OPENB names",
+        about: "placement on the openb trace: NANOGPU_OPENB and NANOGPU_OPENB_ORDERS name folders",
         invocation: Invocation {
             env: &[],
             unset: &[],
@@ -62,6 +62,15 @@ const SOAKS: &[Soak] = &[
                 "--ignored",
                 "--nocapture",
             ],
+        },
+    },
+    Soak {
+        name: "rounds",
+        about: "50 pods at once while scheduler and API server are killed and paused, 200 rounds",
+        invocation: Invocation {
+            env: &[("NANOGPU_ROUNDS", "200")],
+            unset: &[],
+            line: &["cargo", "test", "-p", "stories", "--test", "scheduling", "rounds"],
         },
     },
 ];
@@ -97,7 +106,10 @@ mod tests {
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
         let error = run(Path::new("."), "nonsense").unwrap_err();
-        assert_eq!(error.to_string(), "no soak is called `nonsense`; there are: laws, fuzz, openb");
+        assert_eq!(
+            error.to_string(),
+            "no soak is called `nonsense`; there are: laws, fuzz, openb, rounds"
+        );
     }
 
     #[test]

@@ -24,6 +24,11 @@ pub(crate) enum Action {
         done: fn(&Path) -> bool,
         otherwise: Invocation,
     },
+    /// A command that not every machine can run; elsewhere the reason is said.
+    Where {
+        possible: fn() -> Result<(), &'static str>,
+        then: Invocation,
+    },
     /// Work done in this process, and the line that repeats it.
     Here {
         run: fn(&Path) -> anyhow::Result<()>,
@@ -73,6 +78,13 @@ impl Action {
             Self::Command(invocation) => invocation.run(root),
             Self::Unless { done, .. } if done(root) => Ok(()),
             Self::Unless { otherwise, .. } => otherwise.run(root),
+            Self::Where { possible, then } => match possible() {
+                Ok(()) => then.run(root),
+                Err(reason) => {
+                    println!("skipped: {reason}");
+                    Ok(())
+                }
+            },
             Self::Here { run, .. } => run(root),
         }
     }
@@ -81,9 +93,9 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Command(invocation) | Self::Unless { otherwise: invocation, .. } => {
-                invocation.fmt(f)
-            }
+            Self::Command(invocation)
+            | Self::Unless { otherwise: invocation, .. }
+            | Self::Where { then: invocation, .. } => invocation.fmt(f),
             Self::Here { again, .. } => f.write_str(again),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use super::packages;
 use super::progress::Progress;
 use super::table::{Module, Recipe};
 
@@ -18,27 +19,38 @@ const INSTALL: &str = "Kubernetes is built with Go, 1.21 or newer (it fetches th
     On Debian 13 or Ubuntu 24.04: `apt-get install golang-go`; on Fedora: `dnf install golang`; \
     elsewhere see go.dev/doc/install. Or point NANOGPU_TESTBED_ASSETS at a folder with ready programs";
 
-/// Checks that there is a Go that will do.
-pub(super) fn check() -> anyhow::Result<()> {
+/// Sees to it that there is a Go that will do.
+pub(super) fn prepare(progress: &Progress) -> anyhow::Result<()> {
+    match installed()? {
+        Some(version) if version >= OLDEST => Ok(()),
+        Some((major, minor)) => bail!("the `go` in PATH is {major}.{minor}. {INSTALL}"),
+        None if packages::offers("golang-go").and_then(|text| version(&text)) >= Some(OLDEST) => {
+            progress.say("installing Go: apt-get install golang-go");
+            packages::apt(&["install"], &["golang-go"]).context("installing Go failed")?;
+            installed()?.map(drop).context("there is still no `go` in PATH")
+        }
+        None => bail!("there is no `go` in PATH. {INSTALL}"),
+    }
+}
+
+/// The version of the Go in PATH.
+fn installed() -> anyhow::Result<Option<(u32, u32)>> {
     let output = match Command::new("go").arg("version").output() {
         Ok(output) => output,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            bail!("there is no `go` in PATH. {INSTALL}")
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).context("cannot run `go version`"),
     };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     match version(&text) {
-        Some(version) if version >= OLDEST => Ok(()),
-        Some((major, minor)) => bail!("the `go` in PATH is {major}.{minor}. {INSTALL}"),
+        Some(version) => Ok(Some(version)),
         None => bail!("`go version` answered `{}`. {INSTALL}", text.trim()),
     }
 }
 
-/// `go version go1.26.8 linux/amd64` is (1, 26).
+/// The first `1.N` in a text: `go version go1.26.8 linux/amd64` and a package's `2:1.24~2` alike.
 fn version(text: &str) -> Option<(u32, u32)> {
-    let word = text.split_whitespace().find_map(|word| word.strip_prefix("go1."))?;
-    let minor: String = word.chars().take_while(char::is_ascii_digit).collect();
+    let (_, rest) = text.split_once("1.")?;
+    let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
     Some((1, minor.parse().ok()?))
 }
 
@@ -131,6 +143,7 @@ mod tests {
     fn go_versions_are_read() {
         assert_eq!(version("go version go1.26.8 linux/amd64\n"), Some((1, 26)));
         assert_eq!(version("go version go1.19 linux/arm64"), Some((1, 19)));
+        assert_eq!(version("2:1.24~2"), Some((1, 24)));
         assert_eq!(version("something else"), None);
     }
 

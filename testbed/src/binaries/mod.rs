@@ -78,7 +78,7 @@ fn build(
     cache: &Path,
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
-    go::check()?;
+    go::prepare(progress)?;
     let free = free_bytes(cache)?;
     if free < ROOM && missing.contains(&Program::ApiServer) {
         bail!(

@@ -97,7 +97,17 @@ fn advice(missing: &[&Need], debian: bool) -> String {
     format!("{tool} {}", packages.join(" "))
 }
 
-fn apt(verb: &[&str], packages: &[&str]) -> anyhow::Result<()> {
+/// The version of a package that could be installed here, if we may install.
+pub(super) fn offers(package: &str) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let output = Command::new("apt-cache").args(["policy", package]).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().find_map(|line| line.trim().strip_prefix("Candidate: ")).map(str::to_owned)
+}
+
+pub(super) fn apt(verb: &[&str], packages: &[&str]) -> anyhow::Result<()> {
     let output = Command::new("apt-get")
         .args(["-q", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"])
         .args(verb)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -70,6 +70,23 @@ impl Image {
         self.attempt(file).with_context(|| format!("cannot write the image {}", file.display()))
     }
 
+    /// The same image as a recipe for a container engine, to be built in the folder its root lies in.
+    pub fn containerfile(&self) -> String {
+        let root = self.root.file_name().unwrap_or_default().to_string_lossy();
+        let mut lines = vec!["FROM scratch".to_owned(), format!("ADD {root} /")];
+        // JSON quotes as a Containerfile does.
+        lines.extend(self.env.iter().map(|(name, value)| format!("ENV {name}={}", json!(value))));
+        if !self.user.is_empty() {
+            lines.push(format!("USER {}", self.user));
+        }
+        for (key, words) in [("ENTRYPOINT", &self.entrypoint), ("CMD", &self.command)] {
+            if !words.is_empty() {
+                lines.push(format!("{key} {}", json!(words)));
+            }
+        }
+        lines.join("\n") + "\n"
+    }
+
     fn attempt(&self, file: &Path) -> anyhow::Result<()> {
         let folder = file.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
@@ -96,6 +113,8 @@ impl Image {
         let mut header = plain(EntryType::Regular, 0o644, size);
         archive.append_data(&mut header, blob(&digest), &mut layer)?;
         archive.into_inner()?.flush()?;
+        // Temporary files are for their owner only; an image is for whoever wants it.
+        target.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
         target.persist(file).map_err(|error| error.error)?;
         Ok(())
     }
@@ -296,6 +315,16 @@ mod tests {
             Image::new("localhost/x:1", folder().path()).write(file).unwrap();
         }
         assert_eq!(fs::read(one).unwrap(), fs::read(two).unwrap());
+    }
+
+    #[test]
+    fn a_containerfile_says_the_same() {
+        let image = Image::new("localhost/x:1", Path::new("/a/x.rootfs"))
+            .entrypoint(&["/bin/sh", "-c", "echo \"hi\""])
+            .env("A", "b c")
+            .user("1000");
+        let expected = "FROM scratch\nADD x.rootfs /\nENV A=\"b c\"\nUSER 1000\nENTRYPOINT [\"/bin/sh\",\"-c\",\"echo \\\"hi\\\"\"]\n";
+        assert_eq!(image.containerfile(), expected);
     }
 
     #[test]

@@ -22,23 +22,16 @@ pub const BASE: &str = "localhost/nanogpu-base:1";
 
 /// The images every node has, written below `folder`: the base and pause.
 pub fn base_images(binaries: &Binaries, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let busybox = &binaries.system.busybox;
-    let base = folders::base(busybox, &folder.join("base.rootfs"))?;
-    let base = Image::new(BASE, &base).command(&["sh"]).env("PATH", "/bin");
+    let root = folders::base(&binaries.system.busybox, &folder.join("base.rootfs"))?;
+    let base = Image::new(BASE, &root).command(&["sh"]).env("PATH", "/bin");
     // It must end when asked and take in orphans, which is all a shell does while it waits.
-    let pause = Image::new(PAUSE, &folder.join("base.rootfs")).entrypoint(&[
+    let pause = Image::new(PAUSE, &root).entrypoint(&[
         "/bin/busybox",
         "sh",
         "-c",
         "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done",
     ]);
-    let mut files = Vec::new();
-    for (name, image) in [("base", base), ("pause", pause)] {
-        let file = folder.join(format!("{name}.tar"));
-        image.write(&file)?;
-        files.push(file);
-    }
-    Ok(files)
+    Ok(vec![write_one(&base, folder, "base")?, write_one(&pause, folder, "pause")?])
 }
 
 /// All images of ours, with a Containerfile each for people with a container engine.
@@ -52,19 +45,18 @@ pub fn write_images(binaries: &Binaries, folder: &Path) -> anyhow::Result<Vec<Pa
         let image = Image::new(&format!("localhost/nanogpu-{name}:1"), &root)
             .command(&["sh"])
             .env("PATH", "/usr/bin:/bin");
-        let file = folder.join(format!("{name}.tar"));
-        image.write(&file)?;
-        files.push(file);
-    }
-    for file in &files {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        let root = if name == "pause" { "base" } else { name.as_ref() };
-        let text =
-            format!("FROM scratch\nADD {root}.rootfs /\nENV PATH=/usr/bin:/bin\nCMD [\"sh\"]\n");
-        fs::write(folder.join(format!("{name}.Containerfile")), text)
-            .with_context(|| format!("cannot write the Containerfile of {name}"))?;
+        files.push(write_one(&image, folder, name)?);
     }
     Ok(files)
+}
+
+fn write_one(image: &Image, folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let file = folder.join(format!("{name}.tar"));
+    image.write(&file)?;
+    let recipe = folder.join(format!("{name}.Containerfile"));
+    fs::write(&recipe, image.containerfile())
+        .with_context(|| format!("cannot write {}", recipe.display()))?;
+    Ok(file)
 }
 
 /// Loads an archive into a node's containerd.

@@ -6,9 +6,15 @@ mod binding;
 #[cfg(test)]
 mod components;
 #[cfg(test)]
+mod devices;
+#[cfg(test)]
+mod dra;
+#[cfg(test)]
 mod extender;
 #[cfg(test)]
 mod pods;
+#[cfg(test)]
+mod shapes;
 
 #[cfg(test)]
 mod shared {
