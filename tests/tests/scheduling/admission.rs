@@ -45,7 +45,7 @@ async fn only_nanogpu_writes_placements() -> Result<()> {
             Err(kube::Error::Api(status)) if status.message.contains("by nanogpu only") => break,
             Err(error) => bail!("{error}"),
             Ok(_) => {
-                ensure!(started.elapsed() < Duration::from_secs(30), "a tenant wrote a placement")
+                ensure!(started.elapsed() < Duration::from_secs(30), "a tenant wrote a placement");
             }
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -28,7 +28,7 @@ const EXTENDER: &str = "127.0.0.1:39999";
 pub(crate) const OURS: &str = "system:serviceaccount:nanogpu-system:nanogpu-scheduler";
 const RBAC: &str = include_str!("../../../deploy/scheduler/rbac.yaml");
 const POLICY: &str = include_str!("../../../deploy/scheduler/placement-policy.yaml");
-const CONFIG: &str = include_str!("../../../deploy/kube-scheduler/own-scheduler.yaml");
+pub(crate) const CONFIG: &str = include_str!("../../../deploy/kube-scheduler/own-scheduler.yaml");
 
 /// The cluster, and what runs beside it.
 pub(crate) struct Bed {
@@ -148,7 +148,7 @@ impl Bed {
             if pods.items.is_empty() {
                 break;
             }
-            ensure!(started.elapsed() < Duration::from_secs(60), "pods do not go away");
+            ensure!(started.elapsed() < Duration::from_mins(1), "pods do not go away");
             for pod in pods {
                 let (Some(name), Some(namespace)) = (pod.metadata.name, pod.metadata.namespace)
                 else {
@@ -350,7 +350,7 @@ impl Scheduler {
 
     pub(crate) async fn ready(&self) -> Result<()> {
         let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(60) {
+        while started.elapsed() < Duration::from_mins(1) {
             if let Ok((200, _)) = self.get("/readyz").await {
                 return Ok(());
             }

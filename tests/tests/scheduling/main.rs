@@ -6,6 +6,8 @@ mod admission;
 #[cfg(test)]
 mod bed;
 #[cfg(test)]
+mod predicates;
+#[cfg(test)]
 mod preempting;
 #[cfg(test)]
 mod rounds;

@@ -31,11 +31,11 @@ struct Leads;
 
 impl Leadership for Leads {
     fn term(&self) -> Term {
-        Term::Ours { until: Instant::now() + Duration::from_secs(60), number: 1 }
+        Term::Ours { until: Instant::now() + Duration::from_mins(1), number: 1 }
     }
 }
 
-async fn served(world: &World, peers: Peers, mode: Mode) -> (SocketAddr, Shutdown) {
+fn served(world: &World, peers: Peers, mode: Mode) -> (SocketAddr, Shutdown) {
     let second = Duration::from_secs(1);
     let limits = Limits { body: 1 << 20, arrive: second, at_once: 4, turn: second };
     let doors = Arc::new(Doors {
@@ -89,7 +89,7 @@ async fn who_has_a_certificate_of_ours_may_call_and_nobody_else() {
     let world = World::new(1).await;
     let ours = made(0);
     let mode = Mode::Tls(RustlsConfig::from_config(ours.mutual().unwrap()));
-    let (address, _stop) = served(&world, alone(), mode).await;
+    let (address, _stop) = served(&world, alone(), mode);
     let body = filter_body(&pod("a", "20"), &world.names());
     let answer = call(address, ours.calling().unwrap(), "/scheduler/filter", &body).await.unwrap();
     assert_eq!(answer["NodeNames"], json!(["n-0"]));
@@ -112,7 +112,7 @@ async fn an_expired_certificate_is_refused_on_either_side() {
     let world = World::new(1).await;
     let old = made(200);
     let mode = Mode::Tls(RustlsConfig::from_config(old.mutual().unwrap()));
-    let (address, _stop) = served(&world, alone(), mode).await;
+    let (address, _stop) = served(&world, alone(), mode);
     let error =
         call(address, old.calling().unwrap(), "/scheduler/filter", b"{}").await.unwrap_err();
     assert!(error.to_string().to_lowercase().contains("expired"), "{error}");
@@ -133,7 +133,7 @@ async fn a_standby_hands_binds_to_the_leader_and_gives_its_answer() {
     leader.settle().await;
     let certificates = made(0);
     let mode = Mode::Tls(RustlsConfig::from_config(certificates.mutual().unwrap()));
-    let (address, _stop) = served(&leader, alone(), mode).await;
+    let (address, _stop) = served(&leader, alone(), mode);
     let tls = Some(certificates.calling().unwrap());
     let peers = Peers::new(Arc::new(Led(address)), tls, None, Duration::from_secs(5));
     let answer = peers.forward(&bind_body("a", "n-0").into()).await.unwrap();
