@@ -175,7 +175,6 @@ impl Running {
             service: service.clone(),
             peers: peers.clone(),
             gate: Gate::new(limits, metrics.clone()),
-            read_gate: Gate::new(read_limits, metrics.clone()),
             health,
             numbers,
         });

@@ -24,7 +24,7 @@ pub(crate) const CARDS: usize = 4;
 pub(crate) const CARD_MIB: u64 = 16_384;
 const NAMESPACE: &str = "nanogpu-system";
 /// Where kube-scheduler finds the extender, inside the cluster.
-const EXTENDER: &str = "127.0.0.1:39999";
+pub(crate) const EXTENDER: &str = "127.0.0.1:39999";
 pub(crate) const OURS: &str = "system:serviceaccount:nanogpu-system:nanogpu-scheduler";
 const RBAC: &str = include_str!("../../../deploy/scheduler/rbac.yaml");
 const POLICY: &str = include_str!("../../../deploy/scheduler/placement-policy.yaml");
@@ -51,14 +51,11 @@ impl Bed {
         let cluster = tokio::task::spawn_blocking(cluster).await??;
         let session = cluster.session()?;
         if SHARED.get().is_none() {
-            // Its rights, and the policy that keeps everyone else from writing placements.
-            session.apply("default", RBAC).await?;
-            session.apply("default", POLICY).await?;
-            as_ours(cluster)?;
+            rights(cluster, &session).await?;
             let target = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], 9))));
             let silenced = Arc::new(Mutex::new(BTreeSet::new()));
             relay(cluster.listen(EXTENDER)?, target.clone());
-            agents(session.clone(), silenced.clone());
+            agents(session.clone(), silenced.clone(), NODES, Duration::from_secs(2));
             let _ = SHARED.set((target, silenced));
         }
         let (target, silenced) = SHARED.get().context("made above")?.clone();
@@ -197,7 +194,11 @@ impl Bed {
 }
 
 pub(crate) fn names() -> Vec<String> {
-    (0..NODES).map(|index| format!("gpu-{index:05}")).collect()
+    (0..NODES).map(named).collect()
+}
+
+fn named(index: usize) -> String {
+    format!("gpu-{index:05}")
 }
 
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
@@ -224,7 +225,7 @@ pub(crate) fn percent(name: &str, percent: u32) -> Value {
     asks(name, &json!({"nano-gpu/gpu-percent": percent.to_string()}))
 }
 
-fn inventory(health: &str) -> String {
+pub(crate) fn inventory(health: &str) -> String {
     let card = |index: usize| {
         json!({
             "id": format!("GPU-{{node}}-{index}"), "index": index, "minor": index,
@@ -294,14 +295,27 @@ pub(crate) fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
     });
 }
 
-/// Plays the agents: renews their Leases.
-fn agents(session: Session, silenced: Arc<Mutex<BTreeSet<String>>>) {
+/// Gives nanogpu-scheduler its rights, and the cluster the policy that keeps everyone else from
+/// writing placements.
+pub(crate) async fn rights(cluster: &Cluster, session: &Session) -> Result<()> {
+    session.apply("default", RBAC).await?;
+    session.apply("default", POLICY).await?;
+    as_ours(cluster)
+}
+
+/// Plays the agents of `nodes` nodes: renews their Leases.
+pub(crate) fn agents(
+    session: Session,
+    silenced: Arc<Mutex<BTreeSet<String>>>,
+    nodes: usize,
+    pause: Duration,
+) {
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let leases: Api<Lease> = Api::namespaced(session.client(), NAMESPACE);
             loop {
-                for node in names() {
+                for node in (0..nodes).map(named) {
                     if silenced.lock().unwrap().contains(&node) {
                         continue;
                     }
@@ -314,7 +328,7 @@ fn agents(session: Session, silenced: Arc<Mutex<BTreeSet<String>>>) {
                     let params = PatchParams::apply("agents").force();
                     let _ = leases.patch(&node, &params, &Patch::Apply(lease)).await;
                 }
-                tokio::time::sleep(Duration::from_secs(2)).await;
+                tokio::time::sleep(pause).await;
             }
         });
     });
@@ -402,6 +416,10 @@ impl Drop for Scheduler {
 /// The program, built from this tree.
 fn program() -> Result<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    // For measuring, one that was built for speed.
+    if let Some(path) = std::env::var_os("NANOGPU_SCHEDULER") {
+        return Ok(path.into());
+    }
     if let Some(path) = BUILT.get() {
         return Ok(path.clone());
     }

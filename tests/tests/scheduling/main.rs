@@ -14,4 +14,6 @@ mod rounds;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
+mod throughput;
+#[cfg(test)]
 mod waking;

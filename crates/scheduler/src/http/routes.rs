@@ -26,8 +26,6 @@ pub struct Doors {
     pub peers: Arc<Peers>,
     /// Limits of the verbs.
     pub gate: Gate,
-    /// Limits of everything else.
-    pub read_gate: Gate,
     /// Whether all is well.
     pub health: Arc<Health>,
     /// What `/metrics` shows.

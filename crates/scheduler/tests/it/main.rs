@@ -10,6 +10,8 @@ mod deploy;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod taking_over;
+#[cfg(test)]
 mod tls;
 #[cfg(test)]
 mod waking;

@@ -42,7 +42,6 @@ fn served(world: &World, peers: Peers, mode: Mode) -> (SocketAddr, Shutdown) {
         service: world.service.clone(),
         peers: Arc::new(peers),
         gate: Gate::new(limits, world.service.metrics.clone()),
-        read_gate: Gate::new(limits, world.service.metrics.clone()),
         health: world.health.clone(),
         numbers: world.numbers.clone(),
     });
