@@ -19,6 +19,7 @@ use crate::preempting::Preempting;
 use crate::state::{Handle, Picture};
 use crate::verbs::bind::{BindError, Binder, BoundPod};
 use crate::verbs::filter::{Filtered, filter};
+use crate::verbs::memo::Memo;
 use crate::verbs::predicates::Predicates;
 use crate::verbs::preempt::preempt;
 use crate::verbs::prioritize::prioritize;
@@ -62,6 +63,8 @@ pub struct Service {
     pub decisions: Arc<Decisions>,
     /// What is counted.
     pub metrics: Shared,
+    /// What was found out before.
+    pub memo: Memo,
     /// The clock.
     pub clock: Clock,
     /// Whether a failed bind answers 500, as the systems we replace did.
@@ -116,7 +119,7 @@ impl Service {
         let picture = self.handle.picture();
         let seen = picture.seen_by(&asked.request);
         let ask = Ask::new(&seen, &asked.request, self.policy);
-        let filtered = filter(&seen, &ask, &names);
+        let filtered = filter(&seen, &ask, &names, &self.memo);
         let (failed, failed_for_good) = filtered.reasons(&names);
         let result = FilterResult {
             nodes: args.nodes.as_ref().map(|nodes| {
@@ -155,7 +158,7 @@ impl Service {
                 let picture = self.handle.picture();
                 let seen = picture.seen_by(&asked.request);
                 let ask = Ask::new(&seen, &asked.request, self.policy);
-                prioritize(&seen, &ask, &names)
+                prioritize(&seen, &ask, &names, &self.memo)
             }
             Ok(Asks::Nothing | Asks::Never(..)) => vec![0; names.len()],
             Err(error) => return plain(400, &error),
@@ -293,9 +296,9 @@ impl Service {
         let picture = self.handle.picture();
         let seen = picture.seen_by(&asked.request);
         let ask = Ask::new(&seen, &asked.request, self.policy);
-        let filtered = filter(&seen, &ask, names);
+        let filtered = filter(&seen, &ask, names, &self.memo);
         let fitting: Vec<&str> = filtered.fits.iter().map(|(_, n)| n.name.as_str()).collect();
-        let scores = prioritize(&seen, &ask, &fitting);
+        let scores = prioritize(&seen, &ask, &fitting, &self.memo);
         let best = scores
             .iter()
             .enumerate()
@@ -326,7 +329,11 @@ impl Service {
         let strangers = filtered.strangers.iter().map(|place| asked_names[*place]);
         let strangers = strangers.filter_map(|name| NodeName::parse(name).ok());
         let names: Vec<NodeName> = known.chain(strangers).collect();
-        let summary = filtered.explanation().to_string();
+        let summary = if fits == 0 {
+            filtered.explanation().to_string()
+        } else {
+            format!("{fits} of {nodes} nodes fit")
+        };
         if fits == 0 {
             tracing::info!(pod = %pod, summary, "refused");
         }

@@ -10,6 +10,8 @@ mod deploy;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod memo;
+#[cfg(test)]
 mod taking_over;
 #[cfg(test)]
 mod tls;
