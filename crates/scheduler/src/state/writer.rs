@@ -174,8 +174,6 @@ impl Handle {
 struct Promise {
     node: NodeName,
     since: Moment,
-    /// Whether the pod's status was seen to say so: if it no longer does, the promise is over.
-    written: bool,
 }
 
 /// Replies wait until the picture shows what was done.
@@ -315,20 +313,14 @@ impl Writer {
         self.pods.waits(Pending { seen: seen.clone(), asked });
     }
 
-    /// What the pod's status says of where it was promised room.
+    /// What the pod's status says of where it was promised room. That it says nothing means
+    /// nothing: kube-scheduler takes a nomination back at every try that fails, also while the
+    /// victims are still leaving.
     fn nominated(&mut self, uid: &PodUid, node: Option<&NodeName>) {
-        let before = self.promised.get(uid);
-        match node {
-            Some(node) => {
-                let since = before.filter(|promise| promise.node == *node).map(|p| p.since);
-                let since = since.unwrap_or_else(|| self.clock.now());
-                let promise = Promise { node: node.clone(), since, written: true };
-                self.promised.insert(uid.clone(), promise);
-            }
-            None if before.is_some_and(|promise| promise.written) => {
-                self.promised.remove(uid);
-            }
-            None => {}
+        let Some(node) = node else { return };
+        if self.promised.get(uid).is_none_or(|promise| promise.node != *node) {
+            let promise = Promise { node: node.clone(), since: self.clock.now() };
+            self.promised.insert(uid.clone(), promise);
         }
     }
 
@@ -407,7 +399,7 @@ impl Writer {
             }
             Command::Promise(uid, node, reply) => {
                 let since = self.clock.now();
-                self.promised.insert(uid, Promise { node, since, written: false });
+                self.promised.insert(uid, Promise { node, since });
                 replies.push(Box::new(move || {
                     let _ = reply.send(());
                 }));
