@@ -1,0 +1,64 @@
+//! Which of the nodes is best: 0 to 10, by rank and not by value.
+
+use std::collections::HashMap;
+
+use model::Snapshot;
+use placement::Ask;
+
+use super::memo::Memo;
+
+/// The highest score kube-scheduler knows.
+const HIGHEST: u8 = 10;
+
+/// A score for each of `names`, in their order; the best node alone has the highest, so that no
+/// chance decides between the best. Nodes that cannot take the pod, or that nobody knows, have 0.
+pub fn prioritize<S: AsRef<str>>(
+    snapshot: &Snapshot,
+    ask: &Ask,
+    names: &[S],
+    memo: &Memo,
+) -> Vec<u8> {
+    let mut wanted: HashMap<&str, Vec<usize>> = HashMap::with_capacity(names.len());
+    for (place, name) in names.iter().enumerate() {
+        wanted.entry(name.as_ref()).or_default().push(place);
+    }
+    let order = memo.order(snapshot, ask);
+    let ranked: Vec<Vec<usize>> =
+        order.iter().filter_map(|name| wanted.remove(name.as_str())).collect();
+    let mut scores = vec![0; names.len()];
+    for (rank, places) in ranked.iter().enumerate() {
+        for &place in places {
+            scores[place] = score(rank, ranked.len());
+        }
+    }
+    scores
+}
+
+/// The score of the node at `place` of `count`: 10 for the first, then 9 down to 1.
+fn score(place: usize, count: usize) -> u8 {
+    let (others, below) = (count.saturating_sub(1), usize::from(HIGHEST - 1));
+    match place.checked_sub(1) {
+        None => HIGHEST,
+        Some(behind) if others <= below => HIGHEST - 1 - u8::try_from(behind).unwrap_or(8),
+        Some(behind) => HIGHEST - 1 - u8::try_from(behind * below / others).unwrap_or(8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_alone_has_ten_and_nobody_who_fits_has_zero() {
+        let all = |count: usize| -> Vec<u8> { (0..count).map(|i| score(i, count)).collect() };
+        assert_eq!(all(1), [10]);
+        assert_eq!(all(3), [10, 9, 8]);
+        assert_eq!(all(10), [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
+        for count in [11, 100, 5000] {
+            let scores = all(count);
+            assert!(scores[0] == 10 && scores[1] < 10);
+            assert!(scores.is_sorted_by(|a, b| a >= b));
+            assert_eq!(scores.last(), Some(&1));
+        }
+    }
+}
