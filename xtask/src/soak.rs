@@ -148,11 +148,7 @@ mod tests {
         let error = run(Path::new("."), "nonsense").unwrap_err();
         assert_eq!(
             error.to_string(),
-<<<<<<< HEAD
-            "no soak is called `nonsense`; there are: laws, fuzz, openb, simgpu"
-=======
-            "no soak is called `nonsense`; there are: laws, fuzz, openb, rounds"
->>>>>>> scheduler
+            "no soak is called `nonsense`; there are: laws, fuzz, openb, simgpu, cuda, rounds"
         );
     }
 

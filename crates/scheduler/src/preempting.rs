@@ -21,6 +21,11 @@ const FIRST_CHANCE: u64 = 1_500;
 /// How long before a pod for which nobody could be evicted is looked at again, in milliseconds.
 const AGAIN_AFTER: u64 = 10_000;
 
+/// How long an answer to kube-scheduler is left to take effect, in milliseconds. It hears of the
+/// victim's end sooner than we do, tries the pod again, is refused by us, and would have a second
+/// victim leave for the same pod.
+const CARRIED_OUT_WITHIN: u64 = 5_000;
+
 /// What became of looking for victims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Looked {
@@ -39,6 +44,8 @@ pub struct Preempting {
     policy: Policy,
     /// When each pod was last looked at or asked about by kube-scheduler, and what came of it.
     looked: Mutex<HashMap<PodUid, (Moment, Option<Looked>)>>,
+    /// When kube-scheduler was last told whom to evict for each pod.
+    told: Mutex<HashMap<PodUid, Moment>>,
 }
 
 impl std::fmt::Debug for Preempting {
@@ -50,13 +57,24 @@ impl std::fmt::Debug for Preempting {
 impl Preempting {
     /// Evicts through `outside`.
     pub fn new(handle: Handle, outside: Arc<dyn Outside>, policy: Policy) -> Self {
-        Self { handle, outside, policy, looked: Mutex::default() }
+        Self { handle, outside, policy, looked: Mutex::default(), told: Mutex::default() }
     }
 
     /// kube-scheduler asks about this pod itself.
     pub fn asked_by_scheduler(&self, uid: &PodUid, now: Moment) {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         looked.insert(uid.clone(), (now, None));
+    }
+
+    /// kube-scheduler was told whom to evict for this pod.
+    pub fn told_scheduler(&self, uid: &PodUid, now: Moment) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone(), now);
+    }
+
+    /// Whether what kube-scheduler was told may still be about to happen.
+    pub fn is_carried_out(&self, uid: &PodUid, now: Moment) -> bool {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.get(uid).is_some_and(|at| now < at.after(CARRIED_OUT_WITHIN))
     }
 
     /// What came of looking for victims for this pod.
@@ -69,6 +87,8 @@ impl Preempting {
     pub fn retain(&self, stays: impl Fn(&PodUid) -> bool) {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         looked.retain(|uid, _| stays(uid));
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|uid, _| stays(uid));
     }
 
     /// The pods whose turn it is, the highest priority first.

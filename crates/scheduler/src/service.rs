@@ -219,11 +219,18 @@ impl Service {
         if !may_preempt(raw.get()) {
             return Answer::json(200, &crate::verbs::wire::PreemptResult::default());
         }
-        self.preempting.asked_by_scheduler(&asked.request.pod.uid, self.clock.now());
+        let (uid, now) = (&asked.request.pod.uid, self.clock.now());
+        self.preempting.asked_by_scheduler(uid, now);
+        if self.preempting.is_carried_out(uid, now) {
+            return Answer::json(200, &crate::verbs::wire::PreemptResult::default());
+        }
         let picture = self.handle.picture();
         let seen = picture.seen_by(&asked.request);
         let ask = Ask::new(&seen, &asked.request, self.policy);
         let result = preempt(&seen, &ask, &self.handle.pods.budgets(), &args.victims);
+        if !result.node_name_to_meta_victims.is_empty() {
+            self.preempting.told_scheduler(uid, now);
+        }
         Answer::json(200, &result)
     }
 

@@ -275,10 +275,8 @@ impl Binder {
                         self.handle.release(&pod.uid).await;
                         return Err(BindError::Gone(pod.to_string()));
                     }
-                    Err(why) => {
-                        self.handle.release(&pod.uid).await;
-                        return Err(BindError::Unread(why));
-                    }
+                    // Nor is it known whether one did, so the share stays held until that is certain.
+                    Err(why) => return Err(BindError::Unknown(why)),
                 },
             }
         }
