@@ -62,6 +62,11 @@ const CLUSTER: &[Step] = &[
         "testbed",
         &["cargo", "test", "-p", "testbed", "--test", "cluster", "--test", "lifecycle"],
     ),
+    // One after another: they break and configure what they share.
+    on_a_cluster(
+        "scheduling",
+        &["cargo", "test", "-p", "stories", "--test", "scheduling", "--", "--test-threads=1"],
+    ),
 ];
 
 const INSTALL: Invocation = Invocation {
