@@ -64,6 +64,26 @@ const SOAKS: &[Soak] = &[
             ],
         },
     },
+    Soak {
+        name: "simgpu",
+        about: "64 processes on one simulated GPU, 10,000 acts each, a third of them killed",
+        invocation: Invocation {
+            env: &[("NANOGPU_KILL_PROCESSES", "64"), ("NANOGPU_KILL_ROUNDS", "10000")],
+            unset: &[],
+            line: &[
+                "cargo",
+                "test",
+                "--release",
+                "-p",
+                "machine",
+                "--test",
+                "it",
+                "kill",
+                "--",
+                "--nocapture",
+            ],
+        },
+    },
 ];
 
 /// Prints what there is, a line each.
@@ -97,7 +117,10 @@ mod tests {
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
         let error = run(Path::new("."), "nonsense").unwrap_err();
-        assert_eq!(error.to_string(), "no soak is called `nonsense`; there are: laws, fuzz, openb");
+        assert_eq!(
+            error.to_string(),
+            "no soak is called `nonsense`; there are: laws, fuzz, openb, simgpu"
+        );
     }
 
     #[test]

@@ -41,6 +41,12 @@ const FAST: &[Step] = &[
     },
 ];
 
+/// What needs the network the first time: programs of others, kept in the user's cache.
+const CLIENTS: &[Step] = &[cargo(
+    "clients",
+    &["cargo", "test", "-p", "simgpu", "--test", "it", "clients", "--", "--ignored", "--nocapture"],
+)];
+
 const DEPENDENCIES: &[Step] = &[
     // It takes minutes, so only if the pinned version is not there yet.
     Step { name: "tools", action: Action::Unless { done: has_deny, otherwise: INSTALL } },
@@ -80,7 +86,7 @@ pub(crate) fn fast(root: &Path) -> anyhow::Result<()> {
 
 /// What CI runs.
 pub(crate) fn all(root: &Path) -> anyhow::Result<()> {
-    steps::run_all(root, FAST.iter().chain(DEPENDENCIES).chain(CLUSTER))
+    steps::run_all(root, FAST.iter().chain(CLIENTS).chain(DEPENDENCIES).chain(CLUSTER))
 }
 
 const fn on_a_cluster(name: &'static str, line: &'static [&'static str]) -> Step {

@@ -69,7 +69,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         layer: Apart,
-        crates: &["machine", "cuda", "nvml", "testbed"],
+        crates: &["machine", "cuda", "nvml", "simgpu", "testbed"],
         uses: &[Model, Pure, Apart],
         tests_use: &[Adapter],
     },

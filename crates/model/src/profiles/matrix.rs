@@ -26,6 +26,8 @@ struct Row {
     /// To the nearest network card.
     nic: Option<Hop>,
     numa: Option<u32>,
+    /// The host's CPUs near to it, as printed.
+    cpus: Option<String>,
 }
 
 /// How two cards reach each other, as printed: `NVLinks` hide the way over PCIe.
@@ -115,6 +117,11 @@ impl Matrix {
         self.cards.get(card)?.nic
     }
 
+    /// The host's CPUs near to a card, such as `0-19,40-59`.
+    pub fn cpus(&self, card: usize) -> Option<&str> {
+        self.cards.get(card)?.cpus.as_deref()
+    }
+
     /// Every two cards, the lower first.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let count = self.count();
@@ -155,7 +162,7 @@ fn read_row<'a>(
     cells: &'a str,
     cpus: &mut Vec<&'a str>,
 ) -> Result<Row, MatrixError> {
-    let mut row = Row { cells: Vec::new(), nic: None, numa: None };
+    let mut row = Row { cells: Vec::new(), nic: None, numa: None, cpus: None };
     let mut by_cpus = None;
     let mut cells = cells.split('\t').map(str::trim);
     for &(column, name) in columns {
@@ -174,6 +181,7 @@ fn read_row<'a>(
                 row.nic = Some(row.nic.map_or(hop, |nearest| nearest.min(hop)));
             }
             Column::Cpus if !text.is_empty() => {
+                row.cpus = Some(text.to_owned());
                 let known = cpus.iter().position(|other| *other == text);
                 let place = known.unwrap_or_else(|| {
                     cpus.push(text);

@@ -1,0 +1,6 @@
+//! The machine as its processes see it.
+
+#[cfg(test)]
+mod engine;
+#[cfg(test)]
+mod kill;
