@@ -7,9 +7,10 @@ use std::iter::repeat;
 
 use model::ids::Quoted;
 use model::{
-    Claimed, Container, Cores, DeviceId, DeviceRef, Mebibytes, MemoryAsk, Part, Portion, Role,
+    Claimed, Container, Cores, DeviceId, DeviceRef, Mebibytes, MemoryAsk, Part, Pod, Portion, Role,
 };
 
+use crate::Missing;
 use crate::asking::{Ask, Speaks, cards, half, memory, memory_ignored, positive};
 use crate::observing::{Seen, no_card};
 use crate::refusal::Refusal;
@@ -120,6 +121,16 @@ impl Speaks for Hami {
         let text = seen.pod.annotations.get(ALLOCATED)?;
         Some(allocated(seen, text))
     }
+}
+
+/// Containers that ask for parts of cards but not for a card. HAMi's own webhook adds one.
+pub(crate) fn missing(pod: &Pod) -> Vec<Missing> {
+    let lacks = |container: &Container| {
+        let asks = |name: &&str| container.asks(name).is_some();
+        container.asks(GPU).is_none() && [MEM, MEM_PERCENT, CORES].iter().any(asks)
+    };
+    let containers = pod.containers.iter().enumerate().filter(|(_, container)| lacks(container));
+    containers.map(|(container, _)| Missing { container, resource: GPU, value: "1" }).collect()
 }
 
 /// Reads `uuid,vendor,mem,cores:` for each card and `;` behind each container.

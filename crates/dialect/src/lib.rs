@@ -45,6 +45,22 @@ pub struct Asked {
     pub notes: Vec<String>,
 }
 
+/// A resource that a container's author took for granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missing {
+    /// The container's place in [`Pod::containers`].
+    pub container: usize,
+    /// Which resource.
+    pub resource: &'static str,
+    /// How much of it.
+    pub value: &'static str,
+}
+
+/// What the original systems add to a pod when it is created, because its other resources need it.
+pub fn missing(pod: &Pod, settings: &Settings) -> Vec<Missing> {
+    if settings.enabled.contains(&Dialect::Hami) { hami::missing(pod) } else { Vec::new() }
+}
+
 /// Reads what `pod` asks. `None`: it asks for no card of ours, and is none of our business.
 ///
 /// Annotations of the pod can only narrow its own request or choose among the policies that

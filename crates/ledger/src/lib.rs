@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{
-    Agent, DeviceId, Holder, Load, Moment, Node, NodeName, PodUid, Snapshot, Topology, Wiring,
+    Agent, Allowance, DeviceId, Holder, Load, Moment, Node, NodeName, PodUid, Snapshot, Topology,
+    Wiring,
 };
 
 pub use event::{Event, NodeFacts};
@@ -134,6 +135,21 @@ impl Ledger {
     pub fn snapshot(&self) -> Snapshot {
         let nodes = self.nodes.values().filter_map(|entry| entry.view.clone()).collect();
         Snapshot::new(nodes, Arc::new(self.quota.allowances(&self.spending)))
+    }
+
+    /// One node as readers see it now.
+    pub fn node(&self, name: &NodeName) -> Option<&Arc<Node>> {
+        self.nodes.get(name)?.view.as_ref()
+    }
+
+    /// What `namespace` may still take now.
+    pub fn allowance(&self, namespace: &str) -> Allowance {
+        self.quota.allowance(namespace, &self.spending)
+    }
+
+    /// Where `pod` was seen, if it is on a node.
+    pub fn bound(&self, pod: &PodUid) -> Option<&NodeName> {
+        self.bound.get(pod)
     }
 
     fn node_changed(&mut self, facts: NodeFacts) {

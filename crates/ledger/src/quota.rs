@@ -85,6 +85,13 @@ impl Quota {
         Ok(Self { namespaces: namespaces.collect() })
     }
 
+    /// Both together. Where both name a namespace, `over` counts.
+    #[must_use]
+    pub fn under(mut self, over: Self) -> Self {
+        self.namespaces.extend(over.namespaces);
+        self
+    }
+
     /// What every namespace with a quota may hold, holds, and may still take.
     pub(crate) fn allowances(&self, spending: &Spending) -> BTreeMap<String, Allowance> {
         let names = self.namespaces.keys();

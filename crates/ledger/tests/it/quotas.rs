@@ -137,3 +137,14 @@ fn fuzz_quota() {
         }
     });
 }
+
+#[test]
+fn of_two_quotas_the_one_above_counts_where_both_name_a_namespace() {
+    let below = r#"{"team-a":{"quota":{"M40":1}},"team-b":{"quota":{"P100":1}}}"#;
+    let above = r#"{"version":1,"namespaces":{"team-a":{"models":{"*":{"cards":2}}}}}"#;
+    let below = Quota::from_gpu_admission(below).unwrap();
+    let ledger = world(below.under(Quota::from_json(above).unwrap()));
+    assert_eq!(ledger.allowance("team-a").rules[0].cap.cards, Some(2));
+    assert_eq!(ledger.allowance("team-b").rules[0].cap.cores, Some(Cores(100)));
+    assert!(ledger.allowance("team-c").is_unlimited());
+}

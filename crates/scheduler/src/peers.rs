@@ -1,0 +1,135 @@
+//! Replicas: one that does not lead hands binds to the one that does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::Request;
+use hyper_util::rt::TokioIo;
+use kubeapi::{Leadership, Recorder, Term, Told};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::service::Answer;
+use crate::verbs::bind::{BindError, BoundPod};
+use crate::verbs::wire::BindResult;
+
+/// Header of a bind that was handed on, so that it is not handed on again.
+pub const FORWARDED: &str = "x-nanogpu-forwarded";
+
+/// The name replicas know one another by in their certificates.
+pub const PEER_NAME: &str = "nanogpu-scheduler-peer";
+
+/// The other replicas.
+pub struct Peers {
+    leadership: Arc<dyn Leadership>,
+    /// How to reach the leader; nothing if there is only one replica.
+    tls: Option<Arc<ClientConfig>>,
+    recorder: Option<Recorder>,
+    patience: Duration,
+}
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peers").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+/// Why the leader was not reached.
+#[derive(Debug, thiserror::Error)]
+enum Unreached {
+    #[error("the leader's name is no name")]
+    Name(#[from] rustls::pki_types::InvalidDnsNameError),
+    #[error("connection failed: {0}")]
+    Connect(#[from] std::io::Error),
+    #[error("request failed: {0}")]
+    Http(#[from] hyper::Error),
+    #[error("request could not be made: {0}")]
+    Request(#[from] http::Error),
+}
+
+impl Peers {
+    /// Hands binds on by `tls`.
+    pub fn new(
+        leadership: Arc<dyn Leadership>,
+        tls: Option<Arc<ClientConfig>>,
+        recorder: Option<Recorder>,
+        patience: Duration,
+    ) -> Self {
+        Self { leadership, tls, recorder, patience }
+    }
+
+    /// The leader's answer to a bind. Nothing: we lead, or know of no leader.
+    pub async fn forward(&self, body: &Bytes) -> Option<Answer> {
+        let Term::Others { address: Some(address) } = self.leadership.term() else { return None };
+        let tls = self.tls.clone()?;
+        let sent = tokio::time::timeout(self.patience, send(&address, tls, body.clone())).await;
+        match sent {
+            Ok(Ok(answer)) => Some(answer),
+            Ok(Err(error)) => {
+                tracing::warn!(address, %error, "leader not reached");
+                Some(unreached())
+            }
+            Err(_) => {
+                tracing::warn!(address, "leader did not answer");
+                Some(unreached())
+            }
+        }
+    }
+
+    /// Tells the pod's author what was read differently from what is written.
+    pub fn tell_notes(&self, bound: &BoundPod) {
+        let Some(recorder) = self.recorder.clone() else { return };
+        let mut tell = vec![Told {
+            pod: bound.pod.clone(),
+            reason: "CardsChosen",
+            note: format!("nanogpu placed the pod: {}", bound.placement),
+            warning: false,
+        }];
+        tell.extend(bound.notes.iter().map(|note| Told {
+            pod: bound.pod.clone(),
+            reason: "ReadDifferently",
+            note: note.clone(),
+            warning: true,
+        }));
+        tokio::spawn(async move {
+            for told in tell {
+                recorder.tell(told).await;
+            }
+        });
+    }
+
+    /// Tells something of a pod.
+    pub async fn tell(&self, told: Told) {
+        if let Some(recorder) = &self.recorder {
+            recorder.tell(told).await;
+        }
+    }
+}
+
+fn unreached() -> Answer {
+    let error = BindError::NotLeading.to_string();
+    Answer { status: 200, body: serde_json::to_vec(&BindResult { error }).unwrap_or_default() }
+}
+
+async fn send(address: &str, tls: Arc<ClientConfig>, body: Bytes) -> Result<Answer, Unreached> {
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from(PEER_NAME)?;
+    let stream = TlsConnector::from(tls).connect(name, stream).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::post("/nanogpu/bind")
+        .header("host", PEER_NAME)
+        .header("content-type", "application/json")
+        .header(FORWARDED, "1")
+        .body(Full::new(body))?;
+    let response = sender.send_request(request).await?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes().to_vec();
+    connection.abort();
+    Ok(Answer { status, body })
+}

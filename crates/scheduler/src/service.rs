@@ -1,0 +1,423 @@
+//! The extender as one thing: a request's bytes in, the answer's bytes out.
+//!
+//! Knows no HTTP beyond the number of an answer, so that another transport, or a plugin inside
+//! kube-scheduler, can call it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dialect::{Asked, Settings, read};
+use kubeapi::{Clock, SeenPod};
+use model::{NodeName, Pod, PodId};
+use placement::{Ask, Policy};
+use serde::Serialize;
+
+use crate::decisions::{Decision, Decisions};
+use crate::metrics::{Outcome, Reason, Shared, Verb};
+use crate::preempting::Preempting;
+use crate::state::{Handle, Picture};
+use crate::verbs::bind::{BindError, Binder, BoundPod};
+use crate::verbs::filter::{Filtered, filter};
+use crate::verbs::predicates::Predicates;
+use crate::verbs::preempt::preempt;
+use crate::verbs::prioritize::prioritize;
+use crate::verbs::wire::{
+    Args, BindArgs, BindResult, FilterResult, PreemptArgs, Scores, sentence,
+};
+use crate::waking::{Waiting, Waits};
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// JSON.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    fn json(status: u16, value: &impl Serialize) -> Self {
+        // Maps with text keys only: writing them cannot fail.
+        Self { status, body: serde_json::to_vec(value).unwrap_or_default() }
+    }
+}
+
+/// The extender.
+#[derive(Debug)]
+pub struct Service {
+    /// The writer.
+    pub handle: Handle,
+    /// Which dialects are spoken, and how.
+    pub settings: Arc<Settings>,
+    /// How nodes are ranked and cards chosen.
+    pub policy: Policy,
+    /// Pods we refused.
+    pub waiting: Arc<Waiting>,
+    /// Evicts where kube-scheduler never asks.
+    pub preempting: Arc<Preempting>,
+    /// Binds.
+    pub binder: Arc<Binder>,
+    /// Decides in filter, for users of gpu-admission.
+    pub predicates: Arc<Predicates>,
+    /// What was decided last.
+    pub decisions: Arc<Decisions>,
+    /// What is counted.
+    pub metrics: Shared,
+    /// The clock.
+    pub clock: Clock,
+    /// Whether a failed bind answers 500, as the systems we replace did.
+    pub strict_bind_status: bool,
+}
+
+/// A pod of a request, read.
+enum Asks {
+    /// It asks for no card of ours.
+    Nothing,
+    /// It can never run as written.
+    Never(PodId, dialect::Refusal),
+    /// It asks.
+    Cards(Arc<Asked>),
+}
+
+const NO_POD: &str = "the request has no pod";
+const NO_NODES: &str = "the request has neither NodeNames nor Nodes";
+
+impl Service {
+    /// Which nodes can take the pod. `dry`: nothing is remembered of it.
+    pub fn filter(&self, body: &[u8], dry: bool) -> Answer {
+        let _timed = self.time("filter");
+        let args: Args = match serde_json::from_slice(body) {
+            Ok(args) => args,
+            Err(error) => return unread(&error),
+        };
+        let Some(names) = names(&args) else {
+            return Answer::json(200, &FilterResult::error(NO_NODES.to_owned()));
+        };
+        let asked = match self.asks(&args) {
+            Ok(Asks::Cards(asked)) => asked,
+            Ok(Asks::Nothing) => return Answer::json(200, &all(&args, &names)),
+            Ok(Asks::Never(pod, refusal)) => {
+                if !dry {
+                    self.metrics.never.inc();
+                    tracing::info!(pod = %pod, why = %refusal, "refused for good");
+                }
+                return Answer::json(200, &none(&args, &names, &refusal.to_string()));
+            }
+            Err(error) => return Answer::json(200, &FilterResult::error(error)),
+        };
+        let picture = self.handle.picture();
+        let seen = picture.seen_by(&asked.request);
+        let ask = Ask::new(&seen, &asked.request, self.policy);
+        let filtered = filter(&seen, &ask, &names);
+        let (failed, failed_for_good) = filtered.reasons(&names);
+        let result = FilterResult {
+            nodes: args.nodes.as_ref().map(|nodes| {
+                filtered.fits.iter().map(|(place, _)| nodes.items[*place].1).collect()
+            }),
+            names: args
+                .names
+                .is_some()
+                .then(|| filtered.fits.iter().map(|(place, _)| names[*place]).collect()),
+            failed,
+            failed_for_good,
+            error: String::new(),
+        };
+        let answer = Answer::json(200, &result);
+        drop(result);
+        if !dry {
+            let may_preempt = args.pod.is_some_and(|raw| may_preempt(raw.get()));
+            self.note("filter", &asked, (filtered, &names), &picture, may_preempt);
+        }
+        answer
+    }
+
+    /// Which of the nodes is best.
+    pub fn prioritize(&self, body: &[u8]) -> Answer {
+        let _timed = self.time("prioritize");
+        let args: Args = match serde_json::from_slice(body) {
+            Ok(args) => args,
+            Err(error) => {
+                return plain(400, &format!("the request is not what it should be: {error}"));
+            }
+        };
+        let Some(names) = names(&args) else { return plain(400, NO_NODES) };
+        let scores = match self.asks(&args) {
+            Ok(Asks::Cards(asked)) => {
+                let picture = self.handle.picture();
+                let seen = picture.seen_by(&asked.request);
+                let ask = Ask::new(&seen, &asked.request, self.policy);
+                prioritize(&seen, &ask, &names)
+            }
+            Ok(Asks::Nothing | Asks::Never(..)) => vec![0; names.len()],
+            Err(error) => return plain(400, &error),
+        };
+        Answer::json(200, &Scores(names.into_iter().zip(scores).collect()))
+    }
+
+    /// Binds the pod.
+    pub async fn bind(&self, body: &[u8]) -> (Answer, Option<BoundPod>) {
+        let _timed = self.time("bind");
+        let args: BindArgs = match serde_json::from_slice(body) {
+            Ok(args) => args,
+            Err(error) => {
+                let error = format!("the request is not what it should be: {error}");
+                return (Answer::json(self.failed(), &BindResult { error }), None);
+            }
+        };
+        let bound = self.binder.bind(&args).await;
+        let outcome = match &bound {
+            Ok(_) => "bound",
+            Err(error) => error.code(),
+        };
+        self.metrics.binds.get_or_create(&Outcome { outcome }).inc();
+        match bound {
+            Ok(bound) => {
+                self.waiting.forget(&bound.pod.uid);
+                let placement = &bound.placement;
+                tracing::info!(pod = %bound.pod, node = args.node, placement, "bound");
+                (Answer::json(200, &BindResult::default()), Some(bound))
+            }
+            Err(error) => {
+                let pod = format!("{}/{}", args.pod_namespace, args.pod_name);
+                tracing::info!(pod, node = args.node, why = %error, "not bound");
+                let status = if error == BindError::NotLeading { 503 } else { self.failed() };
+                (Answer::json(status, &BindResult { error: sentence(&error.to_string()) }), None)
+            }
+        }
+    }
+
+    /// Whom to evict on the nodes kube-scheduler would clear.
+    pub fn preempt(&self, body: &[u8]) -> Answer {
+        let _timed = self.time("preempt");
+        let args: PreemptArgs = match serde_json::from_slice(body) {
+            Ok(args) => args,
+            Err(error) => {
+                return plain(400, &format!("the request is not what it should be: {error}"));
+            }
+        };
+        let Some(raw) = args.pod else { return plain(400, NO_POD) };
+        let asked = match self.read(raw.get()) {
+            Ok(Asks::Cards(asked)) => asked,
+            // Not ours to judge, or never to run: no node is a candidate by our word.
+            Ok(Asks::Nothing | Asks::Never(..)) => {
+                return Answer::json(200, &crate::verbs::wire::PreemptResult::default());
+            }
+            Err(error) => return plain(400, &error),
+        };
+        if !may_preempt(raw.get()) {
+            return Answer::json(200, &crate::verbs::wire::PreemptResult::default());
+        }
+        self.preempting.asked_by_scheduler(&asked.request.pod.uid, self.clock.now());
+        let picture = self.handle.picture();
+        let seen = picture.seen_by(&asked.request);
+        let ask = Ask::new(&seen, &asked.request, self.policy);
+        let result = preempt(&seen, &ask, &self.handle.pods.budgets(), &args.victims);
+        Answer::json(200, &result)
+    }
+
+    /// Filters, decides for one node, and writes that onto the pod: for users of gpu-admission.
+    pub async fn predicate(&self, body: &[u8]) -> Answer {
+        let _timed = self.time("predicates");
+        let args: Args = match serde_json::from_slice(body) {
+            Ok(args) => args,
+            Err(error) => return unread(&error),
+        };
+        let Some(names) = names(&args) else {
+            return Answer::json(200, &FilterResult::error(NO_NODES.to_owned()));
+        };
+        let asked = match self.asks(&args) {
+            Ok(Asks::Cards(asked)) => asked,
+            Ok(Asks::Nothing) => return Answer::json(200, &all(&args, &names)),
+            Ok(Asks::Never(_, refusal)) => {
+                self.metrics.never.inc();
+                return Answer::json(200, &none(&args, &names, &refusal.to_string()));
+            }
+            Err(error) => return Answer::json(200, &FilterResult::error(error)),
+        };
+        let (best, filtered, picture) = self.best(&asked, &names);
+        let (mut failed, failed_for_good) = filtered.reasons(&names);
+        let mut result = FilterResult {
+            nodes: args.nodes.as_ref().map(|_| Vec::new()),
+            names: args.names.as_ref().map(|_| Vec::new()),
+            ..FilterResult::default()
+        };
+        if let Some(best) = best {
+            let seen = args.pod.and_then(|raw| SeenPod::from_json(raw.get()).ok());
+            let Some(seen) = seen else {
+                return Answer::json(200, &FilterResult::error(NO_POD.to_owned()));
+            };
+            let node = filtered.fits[best].1.name.clone();
+            let decided = self.predicates.predicate(asked.clone(), Arc::new(seen), node.clone());
+            match decided.await {
+                Ok(()) => {
+                    let place = filtered.fits[best].0;
+                    tracing::info!(pod = %asked.request.pod, node = %node, "predicated");
+                    if let (Some(list), Some(nodes)) = (&mut result.nodes, &args.nodes) {
+                        list.push(nodes.items[place].1);
+                    }
+                    if let Some(list) = &mut result.names {
+                        list.push(names[place]);
+                    }
+                    let others = filtered.fits.iter().filter(|(other, _)| *other != place);
+                    failed.extend(others.map(|(other, _)| {
+                        (names[*other], "the pod has been promised to another node".into())
+                    }));
+                }
+                Err(error) => {
+                    return Answer::json(200, &FilterResult::error(error.to_string()));
+                }
+            }
+        }
+        result.failed = failed;
+        result.failed_for_good = failed_for_good;
+        let answer = Answer::json(200, &result);
+        drop(result);
+        self.note("predicates", &asked, (filtered, &names), &picture, false);
+        answer
+    }
+
+    /// The place in `fits` of the best node.
+    fn best(&self, asked: &Asked, names: &[&str]) -> (Option<usize>, Filtered, Arc<Picture>) {
+        let picture = self.handle.picture();
+        let seen = picture.seen_by(&asked.request);
+        let ask = Ask::new(&seen, &asked.request, self.policy);
+        let filtered = filter(&seen, &ask, names);
+        let fitting: Vec<&str> = filtered.fits.iter().map(|(_, n)| n.name.as_str()).collect();
+        let scores = prioritize(&seen, &ask, &fitting);
+        let best = scores
+            .iter()
+            .enumerate()
+            .max_by_key(|(place, score)| (**score, std::cmp::Reverse(*place)));
+        (best.map(|(place, _)| place), filtered, picture)
+    }
+
+    /// Remembers what was decided: for waking, for preempting, and for whoever asks why.
+    fn note(
+        &self,
+        verb: &'static str,
+        asked: &Arc<Asked>,
+        (filtered, asked_names): (Filtered, &[&str]),
+        picture: &Arc<Picture>,
+        may_preempt: bool,
+    ) {
+        let pod = &asked.request.pod;
+        let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for each in &filtered.refused {
+            *refused.entry(each.refusal.reason.code()).or_default() += 1;
+        }
+        for (reason, count) in &refused {
+            let counter = self.metrics.refusals.get_or_create(&Reason { reason });
+            counter.inc_by(*count as u64);
+        }
+        let (nodes, fits) = (filtered.fits.len() + filtered.refused.len(), filtered.fits.len());
+        let known = filtered.refused.iter().map(|refused| refused.node.clone());
+        let strangers = filtered.strangers.iter().map(|place| asked_names[*place]);
+        let strangers = strangers.filter_map(|name| NodeName::parse(name).ok());
+        let names: Arc<[NodeName]> = known.chain(strangers).collect();
+        let summary = filtered.explanation().to_string();
+        if fits == 0 {
+            tracing::info!(pod = %pod, summary, "refused");
+        }
+        if fits == 0 {
+            let now = self.clock.now();
+            let waits = Waits::new(asked.clone(), names, may_preempt, picture.clone(), now);
+            self.waiting.refused(waits);
+        } else {
+            // It is about to be bound, or kube-scheduler tries it again by itself.
+            self.waiting.forget(&pod.uid);
+        }
+        let decision = Decision {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.to_string(),
+            verb,
+            at: self.clock.wall().0 / 1_000_000_000,
+            nodes,
+            fits,
+            refused,
+            summary,
+        };
+        self.decisions.note(pod, decision);
+    }
+
+    fn asks(&self, args: &Args) -> Result<Asks, String> {
+        let raw = args.pod.ok_or_else(|| NO_POD.to_owned())?;
+        self.read(raw.get())
+    }
+
+    fn read(&self, text: &str) -> Result<Asks, String> {
+        let pod = Pod::from_json(text).map_err(|error| {
+            let cause = std::error::Error::source(&error);
+            cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+        })?;
+        Ok(match read(&pod, &self.settings) {
+            Ok(None) => Asks::Nothing,
+            Ok(Some(asked)) => Asks::Cards(Arc::new(asked)),
+            Err(refusal) => Asks::Never(pod.id, refusal),
+        })
+    }
+
+    fn failed(&self) -> u16 {
+        if self.strict_bind_status { 500 } else { 200 }
+    }
+
+    fn time(&self, verb: &'static str) -> Timed<'_> {
+        Timed { service: self, verb, start: Instant::now() }
+    }
+}
+
+/// Observes how long a verb took when it ends.
+struct Timed<'a> {
+    service: &'a Service,
+    verb: &'static str,
+    start: Instant,
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        let verbs = &self.service.metrics.verbs;
+        verbs.get_or_create(&Verb { verb: self.verb }).observe(self.start.elapsed().as_secs_f64());
+    }
+}
+
+/// The names asked about, in whichever form.
+fn names<'a>(args: &'a Args) -> Option<Vec<&'a str>> {
+    if let Some(nodes) = &args.nodes {
+        return Some(nodes.items.iter().map(|(name, _)| &**name).collect());
+    }
+    args.names.as_ref().map(|names| names.iter().map(|name| &**name).collect())
+}
+
+/// Everything passes.
+fn all<'a>(args: &'a Args, names: &[&'a str]) -> FilterResult<'a> {
+    FilterResult {
+        nodes: args.nodes.as_ref().map(|nodes| nodes.items.iter().map(|(_, raw)| *raw).collect()),
+        names: args.names.is_some().then(|| names.to_vec()),
+        ..FilterResult::default()
+    }
+}
+
+/// Nothing passes, and never will.
+fn none<'a>(args: &Args, names: &[&'a str], why: &str) -> FilterResult<'a> {
+    let why = sentence(why);
+    FilterResult {
+        nodes: args.nodes.as_ref().map(|_| Vec::new()),
+        names: args.names.as_ref().map(|_| Vec::new()),
+        failed_for_good: names.iter().map(|name| (*name, why.clone().into())).collect(),
+        ..FilterResult::default()
+    }
+}
+
+fn unread(error: &serde_json::Error) -> Answer {
+    let error = format!("the request is not what it should be: {error}");
+    Answer::json(200, &FilterResult::error(error))
+}
+
+fn plain(status: u16, error: &str) -> Answer {
+    Answer::json(status, &BTreeMap::from([("error", error)]))
+}
+
+fn may_preempt(pod: &str) -> bool {
+    SeenPod::from_json(pod).is_ok_and(|seen| seen.may_preempt)
+}

@@ -1,0 +1,11 @@
+//! The verbs of a scheduler extender as functions, free of HTTP.
+//!
+//! `filter` and `prioritize` are pure: a picture and a pod in, names out. `preempt` too. `bind`
+//! and `predicates` write, and say what became of it.
+
+pub mod bind;
+pub mod filter;
+pub mod predicates;
+pub mod preempt;
+pub mod prioritize;
+pub mod wire;

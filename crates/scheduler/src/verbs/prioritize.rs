@@ -1,0 +1,54 @@
+//! Which of the nodes is best: 0 to 10, by rank and not by value.
+
+use std::collections::HashMap;
+
+use model::{NodeName, Snapshot};
+use placement::{Ask, rank};
+
+use crate::state::Picture;
+
+/// The highest score kube-scheduler knows.
+const HIGHEST: u8 = 10;
+
+/// A score for each of `names`, in their order; the best node alone has the highest, so that no
+/// chance decides between the best. Nodes that cannot take the pod, or that nobody knows, have 0.
+pub fn prioritize<S: AsRef<str>>(snapshot: &Snapshot, ask: &Ask, names: &[S]) -> Vec<u8> {
+    let parsed: Vec<NodeName> =
+        names.iter().filter_map(|name| NodeName::parse(name.as_ref()).ok()).collect();
+    let part = Picture::part(snapshot, &parsed);
+    let ranking = rank(&part, ask);
+    let count = ranking.fitting.len();
+    let fitting = ranking.fitting.iter().enumerate();
+    let scores: HashMap<&str, u8> =
+        fitting.map(|(place, node)| (node.name.as_str(), score(place, count))).collect();
+    names.iter().map(|name| scores.get(name.as_ref()).copied().unwrap_or(0)).collect()
+}
+
+/// The score of the node at `place` of `count`: 10 for the first, then 9 down to 1.
+fn score(place: usize, count: usize) -> u8 {
+    let (others, below) = (count.saturating_sub(1), usize::from(HIGHEST - 1));
+    match place.checked_sub(1) {
+        None => HIGHEST,
+        Some(behind) if others <= below => HIGHEST - 1 - u8::try_from(behind).unwrap_or(8),
+        Some(behind) => HIGHEST - 1 - u8::try_from(behind * below / others).unwrap_or(8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_alone_has_ten_and_nobody_who_fits_has_zero() {
+        let all = |count: usize| -> Vec<u8> { (0..count).map(|i| score(i, count)).collect() };
+        assert_eq!(all(1), [10]);
+        assert_eq!(all(3), [10, 9, 8]);
+        assert_eq!(all(10), [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
+        for count in [11, 100, 5000] {
+            let scores = all(count);
+            assert!(scores[0] == 10 && scores[1] < 10);
+            assert!(scores.is_sorted_by(|a, b| a >= b));
+            assert_eq!(scores.last(), Some(&1));
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! A scheduler whose API server does as it is told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dialect::Settings;
+use futures::future::BoxFuture;
+use kubeapi::{
+    Alone, Annotated, Binding, BindingOutcome, Clock, EvictionOutcome, Leadership, Outside, Seen,
+    SeenPod, Source, TouchOutcome,
+};
+use ledger::{Event, NodeFacts};
+use model::codec::decode_inventory;
+use model::{Bytes, Host, MilliCpu, NodeName, PodId};
+use placement::Policy;
+use scheduler::decisions::Decisions;
+use scheduler::metrics::Metrics;
+use scheduler::preempting::Preempting;
+use scheduler::service::Service;
+use scheduler::state::{Handle, Writer, WriterOptions};
+use scheduler::verbs::bind::{BindOptions, Binder};
+use scheduler::verbs::predicates::Predicates;
+use scheduler::waking::Waiting;
+use serde_json::{Value, json};
+use telemetry::{Health, Numbers};
+use tokio::sync::{mpsc, watch};
+
+/// What a Binding is to meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Applied, and said so.
+    None,
+    /// Applied, but nobody hears of it.
+    LostAfter,
+    /// Not applied, and nobody hears of it.
+    LostBefore,
+    /// The pod changes just before.
+    Changed,
+    /// Refused.
+    Refused,
+    /// Answers only after a while.
+    Slow,
+}
+
+/// An API server in memory: pods by name, with versions.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    pub(crate) pods: Mutex<BTreeMap<String, (u64, Value)>>,
+    pub(crate) faults: Mutex<VecDeque<Fault>>,
+    pub(crate) bindings: Mutex<u32>,
+    pub(crate) touches: Mutex<u32>,
+    pub(crate) watch: Mutex<Option<mpsc::Sender<Seen>>>,
+}
+
+impl Store {
+    pub(crate) fn put(&self, pod: &Value) {
+        let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+        self.pods.lock().unwrap().insert(name.clone(), (1, pod.clone()));
+        self.show(&name);
+    }
+
+    pub(crate) fn seen(&self, name: &str) -> Option<SeenPod> {
+        let pods = self.pods.lock().unwrap();
+        let (version, pod) = pods.get(name)?;
+        let mut pod = pod.clone();
+        pod["metadata"]["resourceVersion"] = json!(version.to_string());
+        Some(SeenPod::from_json(&pod.to_string()).unwrap())
+    }
+
+    pub(crate) fn show(&self, name: &str) {
+        let (Some(seen), Some(watch)) = (self.seen(name), self.watch.lock().unwrap().clone())
+        else {
+            return;
+        };
+        watch.try_send(Seen::Pod(Arc::new(seen))).unwrap();
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        let seen = self.seen(name);
+        self.pods.lock().unwrap().remove(name);
+        if let (Some(seen), Some(watch)) = (seen, self.watch.lock().unwrap().clone()) {
+            watch.try_send(Seen::PodGone(seen.pod.id.uid.clone())).unwrap();
+        }
+    }
+
+    fn change(
+        &self,
+        pod: &PodId,
+        version: Option<&str>,
+        change: impl FnOnce(&mut Value),
+    ) -> TouchOutcome {
+        let outcome = {
+            let mut pods = self.pods.lock().unwrap();
+            let Some((now, value)) = pods.get_mut(&pod.name) else { return TouchOutcome::Gone };
+            if value["metadata"]["uid"] != json!(pod.uid.as_str()) {
+                return TouchOutcome::Gone;
+            }
+            if version.is_some_and(|version| version != now.to_string()) {
+                return TouchOutcome::Conflict;
+            }
+            *now += 1;
+            change(value);
+            TouchOutcome::Changed(now.to_string())
+        };
+        self.show(&pod.name);
+        outcome
+    }
+}
+
+impl Outside for Store {
+    fn bind(&self, binding: Binding) -> BoxFuture<'_, BindingOutcome> {
+        Box::pin(async move {
+            *self.bindings.lock().unwrap() += 1;
+            let fault = self.faults.lock().unwrap().pop_front().unwrap_or(Fault::None);
+            match fault {
+                Fault::LostBefore => return BindingOutcome::Unknown("lost".into()),
+                Fault::Refused => return BindingOutcome::Refused("not today".into()),
+                Fault::Changed => {
+                    self.change(&binding.pod, None, |_| {});
+                }
+                Fault::Slow => tokio::time::sleep(Duration::from_millis(300)).await,
+                Fault::None | Fault::LostAfter => {}
+            }
+            let bound = self.seen(&binding.pod.name).is_some_and(|seen| seen.pod.node.is_some());
+            if bound {
+                return BindingOutcome::Conflict("bound".into());
+            }
+            let outcome = self.change(&binding.pod, Some(&binding.version), |pod| {
+                pod["spec"]["nodeName"] = json!(binding.node);
+                for (key, value) in &binding.annotations {
+                    pod["metadata"]["annotations"][key] = json!(value);
+                }
+            });
+            match outcome {
+                TouchOutcome::Changed(_) if fault == Fault::LostAfter => {
+                    BindingOutcome::Unknown("lost".into())
+                }
+                TouchOutcome::Changed(_) => BindingOutcome::Bound,
+                TouchOutcome::Conflict => BindingOutcome::Conflict("changed".into()),
+                TouchOutcome::Gone => BindingOutcome::Gone,
+                TouchOutcome::Failed(why) => BindingOutcome::Unknown(why),
+            }
+        })
+    }
+
+    fn pod(&self, pod: &PodId) -> BoxFuture<'_, Result<Option<SeenPod>, String>> {
+        let seen = self.seen(&pod.name);
+        Box::pin(async move { Ok(seen) })
+    }
+
+    fn pods(&self) -> BoxFuture<'_, Result<Vec<SeenPod>, String>> {
+        let names: Vec<String> = self.pods.lock().unwrap().keys().cloned().collect();
+        let all = names.iter().filter_map(|name| self.seen(name)).collect();
+        Box::pin(async move { Ok(all) })
+    }
+
+    fn annotate(&self, annotated: Annotated) -> BoxFuture<'_, TouchOutcome> {
+        Box::pin(async move {
+            *self.touches.lock().unwrap() += 1;
+            self.change(&annotated.pod, annotated.version.as_deref(), |pod| {
+                for (key, value) in &annotated.annotations {
+                    match value {
+                        Some(value) => pod["metadata"]["annotations"][key] = json!(value),
+                        None => {
+                            pod["metadata"]["annotations"].as_object_mut().map(|a| a.remove(key));
+                        }
+                    }
+                }
+            })
+        })
+    }
+
+    fn evict(&self, _pod: &PodId) -> BoxFuture<'_, EvictionOutcome> {
+        Box::pin(async { EvictionOutcome::Failed("nobody is evicted here".into()) })
+    }
+
+    fn nominate(&self, pod: &PodId, node: &NodeName) -> BoxFuture<'_, TouchOutcome> {
+        let outcome = self.change(pod, None, |pod| {
+            pod["status"]["nominatedNodeName"] = json!(node);
+        });
+        Box::pin(async move { outcome })
+    }
+}
+
+/// Everything but HTTP.
+pub(crate) struct World {
+    pub(crate) service: Arc<Service>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) handle: Handle,
+    pub(crate) health: Arc<Health>,
+    pub(crate) numbers: Arc<Numbers>,
+    pub(crate) clock: Clock,
+    events: mpsc::Sender<Seen>,
+    _prepared: watch::Sender<u64>,
+}
+
+impl World {
+    /// `nodes` nodes of two cards each, all heard of.
+    pub(crate) async fn new(nodes: usize) -> Self {
+        Self::led_by(nodes, Arc::new(Alone)).await
+    }
+
+    pub(crate) async fn led_by(nodes: usize, leadership: Arc<dyn Leadership>) -> Self {
+        let clock = Clock::new();
+        let settings = Arc::new(Settings::default());
+        let health = Arc::new(Health::waiting_for(&[]));
+        let numbers = Arc::new(Numbers::new());
+        let policy = Policy::default();
+        let options = WriterOptions { settings: settings.clone(), policy, promise: 300_000 };
+        let (writer, handle) = Writer::new(options, clock, health.clone());
+        let (events, seen) = mpsc::channel(10_000);
+        tokio::spawn(writer.run(seen));
+        let store = Arc::new(Store::default());
+        *store.watch.lock().unwrap() = Some(events.clone());
+        let (prepared, is_prepared) = watch::channel(1);
+        let outside: Arc<dyn Outside> = store.clone();
+        let binder = Binder::new(
+            handle.clone(),
+            outside.clone(),
+            leadership,
+            BindOptions {
+                settings: settings.clone(),
+                schedulers: vec!["nanogpu".into()],
+                hold: 15_000,
+                margin: Duration::from_millis(10),
+                answer_within: Duration::from_secs(2),
+            },
+            clock,
+            is_prepared,
+        );
+        let service = Arc::new(Service {
+            handle: handle.clone(),
+            settings,
+            policy,
+            waiting: Arc::new(Waiting::default()),
+            preempting: Arc::new(Preempting::new(handle.clone(), outside.clone(), policy)),
+            binder,
+            predicates: Predicates::new(handle.clone(), outside, clock, 60_000),
+            decisions: Arc::new(Decisions::default()),
+            metrics: Arc::new(Metrics::new(&numbers)),
+            clock,
+            strict_bind_status: false,
+        });
+        let world =
+            Self { service, store, handle, health, numbers, clock, events, _prepared: prepared };
+        for index in 0..nodes {
+            world.node(&format!("n-{index}")).await;
+        }
+        world.settle().await;
+        world
+    }
+
+    pub(crate) async fn node(&self, name: &str) {
+        let card = |index: usize| {
+            json!({"id": format!("GPU-{name}-{index}"), "index": index, "minor": index,
+                   "model": "T4", "mem": 16384})
+        };
+        let inventory = json!({"v": 1, "devices": [card(0), card(1)]}).to_string();
+        let name = NodeName::parse(name).unwrap();
+        let facts = NodeFacts {
+            name: name.clone(),
+            allocatable: Host { cpu: MilliCpu(64_000), memory: Bytes(1 << 38) },
+            pool: None,
+            inventory: Some(Ok(decode_inventory(&inventory).unwrap())),
+            tickets: [("nano-gpu/gpu-percent".to_owned(), 200)].into(),
+        };
+        self.tell(Seen::Ledger(Event::Node(facts))).await;
+        self.tell(Seen::Ledger(Event::Heartbeat { node: name, at: self.clock.now() })).await;
+    }
+
+    pub(crate) async fn tell(&self, seen: Seen) {
+        self.events.send(seen).await.unwrap();
+    }
+
+    /// Waits until the writer has seen all that was told so far.
+    pub(crate) async fn settle(&self) {
+        let mut changes = self.handle.changes();
+        changes.mark_unchanged();
+        self.tell(Seen::Synced(Source::Pods)).await;
+        while self.events.capacity() < self.events.max_capacity() {
+            tokio::task::yield_now().await;
+        }
+        let _ = tokio::time::timeout(Duration::from_secs(5), changes.changed()).await;
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        let picture = self.handle.picture();
+        picture.snapshot.nodes().iter().map(|node| node.name.to_string()).collect()
+    }
+
+    /// What is free of a node's compute.
+    pub(crate) fn free(&self, node: &str) -> u32 {
+        let picture = self.handle.picture();
+        let node = picture.snapshot.node(&NodeName::parse(node).unwrap()).unwrap().clone();
+        node.devices.iter().map(|state| state.free_cores().0).sum()
+    }
+}
+
+/// A pod of ours that asks for `percent` of a card.
+pub(crate) fn pod(name: &str, percent: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}"), "annotations": {}},
+        "spec": {"schedulerName": "nanogpu", "containers": [
+            {"name": "c", "resources": {"limits": {"nano-gpu/gpu-percent": percent}}}]},
+        "status": {"phase": "Pending"},
+    })
+}
+
+pub(crate) fn bind_body(name: &str, node: &str) -> Vec<u8> {
+    json!({"PodName": name, "PodNamespace": "team", "PodUID": format!("uid-{name}"), "Node": node})
+        .to_string()
+        .into_bytes()
+}
+
+pub(crate) fn filter_body(pod: &Value, names: &[String]) -> Vec<u8> {
+    json!({"Pod": pod, "NodeNames": names}).to_string().into_bytes()
+}
+
+pub(crate) fn read(answer: &scheduler::service::Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap()
+}

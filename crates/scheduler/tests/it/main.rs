@@ -1,0 +1,13 @@
+//! The scheduler without a cluster: verbs over pictures, binds against an API server that fails on
+//! command, and HTTP through real sockets.
+
+#[cfg(test)]
+mod binding;
+#[cfg(test)]
+mod build;
+#[cfg(test)]
+mod deploy;
+#[cfg(test)]
+mod http;
+#[cfg(test)]
+mod waking;

@@ -1,0 +1,397 @@
+//! A cluster of four nodes with four cards each, and nanogpu-scheduler beside it as a process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use model::codec::decode_placement;
+use model::{Cores, Mebibytes, Portion};
+use serde_json::{Value, json};
+use testbed::{Cluster, FakeNodes, Options, Session};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+
+pub(crate) const NODES: usize = 4;
+pub(crate) const CARDS: usize = 4;
+pub(crate) const CARD_MIB: u64 = 16_384;
+const NAMESPACE: &str = "nanogpu-system";
+/// Where kube-scheduler finds the extender, inside the cluster.
+const EXTENDER: &str = "127.0.0.1:39999";
+const CONFIG: &str = include_str!("../../../deploy/kube-scheduler/own-scheduler.yaml");
+
+/// The cluster, and what runs beside it.
+pub(crate) struct Bed {
+    pub(crate) cluster: &'static Cluster,
+    pub(crate) session: Session,
+    target: Arc<Mutex<SocketAddr>>,
+    silenced: Arc<Mutex<BTreeSet<String>>>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Stories come one after another: each looks at the whole cluster.
+static TURN: AsyncMutex<()> = AsyncMutex::const_new(());
+
+type Shared = (Arc<Mutex<SocketAddr>>, Arc<Mutex<BTreeSet<String>>>);
+
+impl Bed {
+    pub(crate) async fn new() -> Result<Self> {
+        static SHARED: OnceLock<Shared> = OnceLock::new();
+        let turn = TURN.lock().await;
+        let cluster = tokio::task::spawn_blocking(cluster).await??;
+        let session = cluster.session()?;
+        if SHARED.get().is_none() {
+            let ours =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+            session.apply("default", &ours.to_string()).await?;
+            let target = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], 9))));
+            let silenced = Arc::new(Mutex::new(BTreeSet::new()));
+            relay(cluster.listen(EXTENDER)?, target.clone());
+            agents(session.clone(), silenced.clone());
+            let _ = SHARED.set((target, silenced));
+        }
+        let (target, silenced) = SHARED.get().context("made above")?.clone();
+        let bed = Self { cluster, session, target, silenced, _turn: turn };
+        bed.clear().await?;
+        Ok(bed)
+    }
+
+    /// Starts nanogpu-scheduler and waits until it is ready.
+    pub(crate) async fn scheduler(&self) -> Result<Scheduler> {
+        let scheduler = Scheduler::start(self.cluster, &[])?;
+        *self.target.lock().unwrap() = scheduler.address;
+        scheduler.ready().await?;
+        Ok(scheduler)
+    }
+
+    /// kube-scheduler talks to this replica from now on.
+    pub(crate) fn point_at(&self, scheduler: &Scheduler) {
+        *self.target.lock().unwrap() = scheduler.address;
+    }
+
+    pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.session.client(), namespace)
+    }
+
+    pub(crate) async fn create(&self, namespace: &str, pod: &Value) -> Result<()> {
+        let pod: Pod = serde_json::from_value(pod.clone())?;
+        self.pods(namespace).create(&PostParams::default(), &pod).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn bound(&self, namespace: &str, pod: &str) -> Result<Pod> {
+        let has_node = |pod: &Pod| node_of(pod).is_some();
+        self.session.wait(namespace, pod, "bound", has_node).await
+    }
+
+    /// Waits until an event of the pod has `text`.
+    pub(crate) async fn told(&self, namespace: &str, pod: &str, text: &str) -> Result<()> {
+        let started = Instant::now();
+        let mut events = Vec::new();
+        while started.elapsed() < Duration::from_secs(40) {
+            events = self.session.events(namespace, pod).await?;
+            if events.iter().any(|event| event.contains(text)) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        bail!("pod {pod} was never told: {text}\nbut: {events:#?}")
+    }
+
+    pub(crate) async fn delete(&self, namespace: &str, pod: &str) -> Result<()> {
+        self.pods(namespace).delete(pod, &DeleteParams::default().grace_period(0)).await?;
+        Ok(())
+    }
+
+    /// A node's agent falls silent, or speaks again.
+    pub(crate) fn silence(&self, node: &str, silent: bool) {
+        let mut silenced = self.silenced.lock().unwrap();
+        if silent {
+            silenced.insert(node.to_owned());
+        } else {
+            silenced.remove(node);
+        }
+    }
+
+    /// Gives a node another inventory.
+    pub(crate) async fn inventory(&self, node: &str, health: &str) -> Result<()> {
+        let nodes: Api<Node> = Api::all(self.session.client());
+        let text = inventory(health).replace("{node}", node);
+        let patch = json!({"metadata": {"annotations": {"nano-gpu/inventory": text}}});
+        nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Deletes all pods of earlier stories.
+    async fn clear(&self) -> Result<()> {
+        let all: Api<Pod> = Api::all(self.session.client());
+        let started = Instant::now();
+        loop {
+            let pods = all.list(&ListParams::default()).await?;
+            if pods.items.is_empty() {
+                break;
+            }
+            ensure!(started.elapsed() < Duration::from_secs(60), "pods do not go away");
+            for pod in pods {
+                let (Some(name), Some(namespace)) = (pod.metadata.name, pod.metadata.namespace)
+                else {
+                    continue;
+                };
+                let now = DeleteParams::default().grace_period(0);
+                let _ = self.pods(&namespace).delete(&name, &now).await;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        self.silenced.lock().unwrap().clear();
+        for node in names() {
+            self.inventory(&node, "healthy").await?;
+        }
+        Ok(())
+    }
+
+    /// No card is sold twice, told from the pods alone. Returns how many are bound.
+    pub(crate) async fn nothing_sold_twice(&self) -> Result<usize> {
+        let all: Api<Pod> = Api::all(self.session.client());
+        let mut sold: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let mut bound = 0;
+        for pod in all.list(&ListParams::default()).await? {
+            let Some(node) = node_of(&pod) else { continue };
+            bound += 1;
+            let text = annotation(&pod, "nano-gpu/placement").context("bound without placement")?;
+            let placement = decode_placement(text)?;
+            ensure!(placement.node().as_str() == node, "placed on {text}, bound to {node}");
+            for grant in placement.containers().iter().flat_map(|container| &container.grants) {
+                let (cores, memory) = match grant.portion {
+                    Portion::Whole => (100, CARD_MIB),
+                    Portion::Share(share) => (u64::from(share.cores.0), share.memory.0),
+                };
+                let sum = sold.entry(grant.device.to_string()).or_default();
+                *sum = (sum.0 + cores, sum.1 + memory);
+            }
+        }
+        for (card, (cores, memory)) in sold {
+            ensure!(
+                cores <= u64::from(Cores::CARD.0) && Mebibytes(memory) <= Mebibytes(CARD_MIB),
+                "{card} is sold twice: {cores} %, {memory} MiB"
+            );
+        }
+        Ok(bound)
+    }
+}
+
+pub(crate) fn names() -> Vec<String> {
+    (0..NODES).map(|index| format!("gpu-{index:05}")).collect()
+}
+
+pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+pub(crate) fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// A pod of one container that asks for this, by our own scheduler name.
+pub(crate) fn asks(name: &str, limits: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "schedulerName": "nanogpu", "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}],
+        },
+    })
+}
+
+/// The same for a share of nano-gpu's percents.
+pub(crate) fn percent(name: &str, percent: u32) -> Value {
+    asks(name, &json!({"nano-gpu/gpu-percent": percent.to_string()}))
+}
+
+fn inventory(health: &str) -> String {
+    let card = |index: usize| {
+        json!({
+            "id": format!("GPU-{{node}}-{index}"), "index": index, "minor": index,
+            "model": "NVIDIA A100-PCIE-16GB", "mem": CARD_MIB, "health": health,
+        })
+    };
+    json!({"v": 1, "devices": (0..CARDS).map(card).collect::<Vec<_>>()}).to_string()
+}
+
+fn cluster() -> Result<&'static Cluster> {
+    let cards = CARDS as u64;
+    let mut nodes = FakeNodes::new(NODES)
+        .prefix("gpu-")
+        .annotation("nano-gpu/inventory", &inventory("healthy"));
+    for resource in [
+        "nano-gpu/gpu-percent",
+        "nano-gpu.io/gpu-core",
+        "elasticgpu.io/gpu-core",
+        "tencent.com/vcuda-core",
+        "inspur.com/vcuda-core",
+        "nvidia.com/vcuda-core",
+    ] {
+        nodes = nodes.capacity(resource, &(100 * cards).to_string());
+    }
+    for (resource, unit) in [
+        ("nano-gpu.io/gpu-memory", 1024),
+        ("elasticgpu.io/gpu-memory", 1),
+        ("aliyun.com/gpu-mem", 1024),
+    ] {
+        nodes = nodes.capacity(resource, &(CARD_MIB / unit * cards).to_string());
+    }
+    Cluster::for_tests(Options::new("sched").nodes(0).fake(nodes).scheduler(CONFIG))
+}
+
+/// Takes connections in the cluster to whichever replica is meant.
+fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
+    thread::spawn(move || {
+        for inside in listener.incoming().flatten() {
+            let target = *target.lock().unwrap();
+            thread::spawn(move || {
+                let Ok(outside) = TcpStream::connect(target) else { return };
+                let pairs = [
+                    (inside.try_clone(), outside.try_clone()),
+                    (outside.try_clone(), inside.try_clone()),
+                ];
+                for (from, to) in pairs {
+                    let (Ok(mut from), Ok(mut to)) = (from, to) else { return };
+                    thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// Plays the agents: renews their Leases.
+fn agents(session: Session, silenced: Arc<Mutex<BTreeSet<String>>>) {
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let leases: Api<Lease> = Api::namespaced(session.client(), NAMESPACE);
+            loop {
+                for node in names() {
+                    if silenced.lock().unwrap().contains(&node) {
+                        continue;
+                    }
+                    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+                    let lease = json!({
+                        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                        "metadata": {"name": node, "labels": {"nano-gpu/agent": ""}},
+                        "spec": {"holderIdentity": node, "renewTime": now},
+                    });
+                    let params = PatchParams::apply("agents").force();
+                    let _ = leases.patch(&node, &params, &Patch::Apply(lease)).await;
+                }
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        });
+    });
+}
+
+/// One replica.
+pub(crate) struct Scheduler {
+    child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Scheduler {
+    pub(crate) fn start(cluster: &Cluster, more: &[&str]) -> Result<Self> {
+        let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(cluster.layout().log("nanogpu-scheduler"))?;
+        let child = Command::new(program()?)
+            .arg("--kubeconfig")
+            .arg(cluster.layout().kubeconfig())
+            .args(["--address", &free.to_string(), "--namespace", NAMESPACE])
+            .args(["--lease-seconds", "2", "--anonymous-read", "--log-form", "plain"])
+            .args(more)
+            .env_remove("KUBECONFIG")
+            .env_remove("PORT")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?;
+        Ok(Self { child, address: free })
+    }
+
+    pub(crate) async fn ready(&self) -> Result<()> {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(60) {
+            if let Ok((200, _)) = self.get("/readyz").await {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        bail!("nanogpu-scheduler is not ready")
+    }
+
+    /// Ends it with SIGKILL.
+    pub(crate) fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// A plain GET: status and body.
+    pub(crate) async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let address = self.address;
+        let path = path.to_owned();
+        tokio::task::spawn_blocking(move || {
+            use std::io::{Read as _, Write as _};
+            let mut stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            let status = text.split(' ').nth(1).context("no answer")?.parse()?;
+            let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            Ok((status, body.to_owned()))
+        })
+        .await?
+    }
+
+    /// Why a pod waits, as JSON.
+    pub(crate) async fn why(&self, namespace: &str, pod: &str) -> Result<Value> {
+        let (_, body) = self.get(&format!("/api/v1/why/{namespace}/{pod}")).await?;
+        // The body may come in chunks; the JSON is between the first and the last brace.
+        let json = body.find('{').zip(body.rfind('}')).map(|(from, to)| &body[from..=to]);
+        Ok(serde_json::from_str(json.context("no JSON")?)?)
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program, built from this tree.
+fn program() -> Result<PathBuf> {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(path) = BUILT.get() {
+        return Ok(path.clone());
+    }
+    let target = std::env::current_exe()?;
+    let target = target.ancestors().nth(3).context("not in a target folder")?;
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", "scheduler", "--bin", "nanogpu-scheduler"])
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()?;
+    ensure!(built.success(), "nanogpu-scheduler cannot be built");
+    let path = target.join("debug/nanogpu-scheduler");
+    Ok(BUILT.get_or_init(|| path).clone())
+}
