@@ -95,7 +95,8 @@ impl OwnNode {
             amounts.iter().map(|(name, amount)| (*name, amount.to_string())).collect();
         let patch = json!({"status": {"capacity": amounts, "allocatable": amounts}});
         let params = PatchParams::default();
-        let write = nodes.patch_status(self.name.as_str(), &params, &Patch::Merge(patch));
+        let patch = Patch::Merge(patch);
+        let write = nodes.patch_status(self.name.as_str(), &params, &patch);
         self.within("write the capacity", write).await.map(drop)
     }
 
@@ -123,7 +124,8 @@ impl OwnNode {
             },
         });
         let params = PatchParams::apply(MANAGER).force();
-        let write = leases.patch(self.name.as_str(), &params, &Patch::Apply(lease));
+        let lease = Patch::Apply(lease);
+        let write = leases.patch(self.name.as_str(), &params, &lease);
         self.within("renew the lease", write).await.map(drop)
     }
 

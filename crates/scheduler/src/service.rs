@@ -22,9 +22,7 @@ use crate::verbs::filter::{Filtered, filter};
 use crate::verbs::predicates::Predicates;
 use crate::verbs::preempt::preempt;
 use crate::verbs::prioritize::prioritize;
-use crate::verbs::wire::{
-    Args, BindArgs, BindResult, FilterResult, PreemptArgs, Scores, sentence,
-};
+use crate::verbs::wire::{Args, BindArgs, BindResult, FilterResult, PreemptArgs, Scores, sentence};
 use crate::waking::{Waiting, Waits};
 
 /// An answer.
