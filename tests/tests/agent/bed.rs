@@ -368,7 +368,15 @@ fn programs() -> Result<PathBuf> {
     }
     let target = std::env::current_exe()?;
     let target = target.ancestors().nth(3).context("not in a target folder")?;
-    let built = Command::new(env!("CARGO"))
+    let mut build = Command::new(env!("CARGO"));
+    // What cargo tells a test about its package would make some build scripts run anew, here and
+    // at the next build outside.
+    for (name, _) in
+        std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") && name != "CARGO_HOME")
+    {
+        build.env_remove(name);
+    }
+    let built = build
         .args(["build", "--quiet", "-p", "agent", "-p", "simgpu", "-p", "nvml"])
         .arg("--target-dir")
         .arg(target)
