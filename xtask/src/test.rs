@@ -62,6 +62,7 @@ const CLUSTER: &[Step] = &[
         "testbed",
         &["cargo", "test", "-p", "testbed", "--test", "cluster", "--test", "lifecycle"],
     ),
+    on_a_cluster("agent", &["cargo", "test", "-p", "stories", "--test", "agent"]),
 ];
 
 const INSTALL: Invocation = Invocation {

@@ -42,7 +42,7 @@ pub struct Args {
     /// The kubelet's folder of device plugins
     #[arg(long, default_value = "/var/lib/kubelet/device-plugins")]
     pub plugins: PathBuf,
-    /// The kubelet's PodResources socket
+    /// The kubelet's socket for pod resources
     #[arg(long, default_value = "/var/lib/kubelet/pod-resources/kubelet.sock")]
     pub pod_resources: PathBuf,
     /// The runtime's folder of CDI specs

@@ -9,7 +9,7 @@ pub enum Point {
     Allocate,
     /// Allocate is about to answer.
     AllocateAnswer,
-    /// PreStart was asked.
+    /// `PreStart` was asked.
     PreStart,
     /// The checkpoint was read.
     Identified,

@@ -63,7 +63,7 @@ mod tests {
             beat: Duration::from_secs(10),
             look: Duration::from_secs(3),
             patience: Duration::from_millis(10),
-            probation: Duration::from_secs(60),
+            probation: Duration::from_mins(1),
             evict: false,
         }
     }

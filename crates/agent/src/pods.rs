@@ -29,7 +29,7 @@ impl Pods {
             while let Some(seen) = seen.recv().await {
                 match seen {
                     Seen::Pod(pod) => {
-                        drop(own.insert(pod.pod.id.uid.clone(), Arc::new(pod.pod.clone())))
+                        drop(own.insert(pod.pod.id.uid.clone(), Arc::new(pod.pod.clone())));
                     }
                     Seen::PodGone(uid) => drop(own.remove(&uid)),
                     Seen::Synced(_) => drop(sync.send_replace(true)),

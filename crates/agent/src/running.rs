@@ -12,7 +12,7 @@ use kubeapi::{Kube, OwnNode, Recorder, connect};
 use kubelet::cdi::{Kind, Specs};
 use kubelet::checkpoint::Checkpoint;
 use kubelet::devices::DeviceList;
-use kubelet::plugin::{self, Config, Running};
+use kubelet::plugin::{self, Config, RegisterError, Running};
 use kubelet::pods::PodResources;
 use model::Inventory;
 use telemetry::{Health, Numbers, Shutdown, Stopping};
@@ -168,7 +168,7 @@ async fn serve_plugins(
     settings: &Settings,
     plugins: &[Arc<Tickets>],
     mut inventory: watch::Receiver<Arc<Inventory>>,
-    health: &Health,
+    health: &Arc<Health>,
     count: watch::Sender<u64>,
     stopping: &mut Stopping,
 ) -> Vec<Running> {
@@ -214,8 +214,24 @@ async fn serve_plugins(
         });
         running.push(one);
     }
-    health.ready("kubelet");
+    let standings: Vec<_> = running.iter().map(Running::standing).collect();
+    let health = health.clone();
+    tokio::spawn(async move {
+        for mut standing in standings {
+            let _ = standing.wait_for(|now| is_settled(&now.state)).await;
+        }
+        health.ready("kubelet");
+    });
     running
+}
+
+/// Whether the kubelet reads the plugin's list, or will not for a reason that is no fault of ours.
+fn is_settled(state: &plugin::State) -> bool {
+    match state {
+        plugin::State::Watched | plugin::State::Stopped => true,
+        plugin::State::Waiting(why) => matches!(**why, RegisterError::Declined { .. }),
+        plugin::State::Starting | plugin::State::Registered => false,
+    }
 }
 
 async fn pass_on(mut told: mpsc::Receiver<kubeapi::Told>, recorder: Recorder) {

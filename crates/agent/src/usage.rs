@@ -62,8 +62,8 @@ pub fn explain(
         let mut by_pod: BTreeMap<PodUid, (u64, u32, u32, u64)> = BTreeMap::new();
         for process in &measured.processes {
             if let Some(place) = place(process.pid) {
-                let (used, busy, pid, count) = by_pod.entry(place.pod).or_default();
-                *used = used.saturating_add(process.used);
+                let (memory, busy, pid, count) = by_pod.entry(place.pod).or_default();
+                *memory = memory.saturating_add(process.used);
                 *busy = busy.saturating_add(process.busy).min(100);
                 *pid = process.pid;
                 *count += 1;
@@ -82,7 +82,7 @@ pub fn explain(
         for record in of_device() {
             by_pod.entry(record.pod.clone()).or_default();
         }
-        for (pod, (used, busy, pid, count)) in by_pod {
+        for (pod, (memory, busy, pid, count)) in by_pod {
             let own: Vec<&Record> = of_device().filter(|record| record.pod == pod).collect();
             let Some(first) = own.first() else {
                 let device = measured.device.clone();
@@ -90,19 +90,19 @@ pub fn explain(
                     device,
                     pid,
                     pod: Some(pod),
-                    memory: used,
+                    memory,
                     above_limit: false,
                 });
                 continue;
             };
             let limit = hold(first, inventory, &measured.device).memory.0.saturating_mul(1 << 20);
             let allowed = limit.saturating_add(CONTEXT.saturating_mul(count));
-            if used > allowed {
+            if memory > allowed {
                 strangers.push(Stranger {
                     device: measured.device.clone(),
                     pid,
                     pod: Some(pod.clone()),
-                    memory: used - limit,
+                    memory: memory - limit,
                     above_limit: true,
                 });
             }
@@ -114,7 +114,7 @@ pub fn explain(
                 pod,
                 pod_name: first.pod_name.clone(),
                 container,
-                used,
+                used: memory,
                 limit,
                 busy,
             });

@@ -106,7 +106,7 @@ impl Watcher {
 
     async fn look(&self, ward: &mut Ward, state: &mut State, clock: &Clock) {
         let found = self.gpus.look().await;
-        self.say_if_absent(state, found.as_ref().err());
+        say_if_absent(state, found.as_ref().err());
         let found: Option<Found> = found.ok();
         if let Some(found) = &found {
             self.spread(ward.looked(found, &self.known(), clock.now())).await;
@@ -120,17 +120,6 @@ impl Watcher {
         self.refresh_lists().await;
         self.publish(state).await;
         self.offer(state).await;
-    }
-
-    fn say_if_absent(&self, state: &mut State, absent: Option<&Absent>) {
-        let why = absent.map(|absent| chain(absent));
-        if state.absent != why {
-            match &why {
-                Some(why) => tracing::warn!(why, "no GPUs"),
-                None => tracing::info!("GPUs answer"),
-            }
-            state.absent = why;
-        }
     }
 
     async fn spread(&self, news: Vec<News>) {
@@ -168,7 +157,7 @@ impl Watcher {
                     changed
                 })),
                 Err(error) => {
-                    tracing::warn!(%error, resource = plugin.served.resource, "list not sent")
+                    tracing::warn!(%error, resource = plugin.served.resource, "list not sent");
                 }
             }
         }
@@ -260,6 +249,20 @@ impl Watcher {
             ward.cordon(cordoned(text, &self.inventory.borrow()));
         }
     }
+}
+
+/// Says once why there are no cards, and once that there are again.
+fn say_if_absent(state: &mut State, absent: Option<&Absent>) {
+    let why = absent.map(|absent| chain(absent));
+    if state.absent == why {
+        return;
+    }
+    if let Some(why) = &why {
+        tracing::warn!(why, "no GPUs");
+    } else {
+        tracing::info!("GPUs answer");
+    }
+    state.absent = why;
 }
 
 /// The devices a person took out: UUIDs or places in the driver's order, in a list with commas.

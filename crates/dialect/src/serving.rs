@@ -90,9 +90,14 @@ fn forms(dialect: Dialect, settings: &Settings) -> Vec<(&'static str, Form)> {
             ("nano-gpu-core.sock", Form::Percent),
             ("nano-gpu-mem.sock", Form::Memory(Mebibytes(1024))),
         ],
-        Dialect::Elastic | Dialect::ElasticCom => vec![
+        Dialect::Elastic => vec![
             ("elastic-gpushare-core.sock", Form::Percent),
             ("elastic-gpushare-mem.sock", Form::Memory(Mebibytes(1))),
+        ],
+        // No agent ever served these. The names are short: a socket's path has at most 107 bytes.
+        Dialect::ElasticCom => vec![
+            ("elastic-com-core.sock", Form::Percent),
+            ("elastic-com-mem.sock", Form::Memory(Mebibytes(1))),
         ],
         Dialect::Tencent | Dialect::Inspur | Dialect::NvidiaVcuda => {
             vec![("vcore.sock", Form::Numbered)]

@@ -137,7 +137,7 @@ pub fn inventory(
     sick: &dyn Fn(&DeviceId) -> Option<Health>,
 ) -> Inventory {
     let Some(found) = found else {
-        let devices = known.devices.iter().map(|device| out_of_service(device)).collect();
+        let devices = known.devices.iter().map(out_of_service).collect();
         return Inventory { devices, links: known.links.clone() };
     };
     let mut devices: Vec<Arc<Device>> = found

@@ -22,14 +22,14 @@ struct Bench {
 impl Bench {
     fn new(profile: &str, choices: &Choices) -> Self {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let root = tempfile::tempdir().unwrap();
-        let description = Description::from_profile(profile, choices).unwrap();
-        let machine = Machine::create(&root.path().join("m"), &description).unwrap();
+        let root = tempfile::tempdir().expect("a folder");
+        let description = Description::from_profile(profile, choices).expect("a profile");
+        let machine = Machine::create(&root.path().join("m"), &description).expect("a machine");
         // SAFETY: all who read or change the environment hold the turn.
         unsafe { std::env::set_var(VARIABLE, root.path().join("m")) };
         let folder = root.path().join("driver/usr/lib64");
-        fs::create_dir_all(&folder).unwrap();
-        std::os::unix::fs::symlink(library(), folder.join("libnvidia-ml.so.1")).unwrap();
+        fs::create_dir_all(&folder).expect("a folder");
+        std::os::unix::fs::symlink(library(), folder.join("libnvidia-ml.so.1")).expect("a link");
         Self { machine, root, _turn: turn }
     }
 
@@ -44,11 +44,11 @@ impl Bench {
 
 /// The library that cargo built beside this test.
 fn library() -> PathBuf {
-    std::env::current_exe().unwrap().parent().unwrap().join("libnvml.so")
+    std::env::current_exe().expect("this test").parent().expect("its folder").join("libnvml.so")
 }
 
 fn card(place: usize) -> DeviceId {
-    DeviceId::new(place).unwrap()
+    DeviceId::new(place).expect("a card")
 }
 
 /// What of an inventory both sides know.

@@ -17,7 +17,7 @@ use crate::found::Event;
 /// How long a wait lasts before it is seen whether anybody still listens.
 const WAIT_MILLIS: u32 = 2_000;
 /// Cards come and go, so they are registered anew after this long.
-const REGISTERED_FOR: Duration = Duration::from_secs(60);
+const REGISTERED_FOR: Duration = Duration::from_mins(1);
 /// How long to wait where nothing can be waited for.
 const PAUSE: Duration = Duration::from_secs(5);
 

@@ -11,7 +11,7 @@ use nvml_wrapper::{Device as Handle, Nvml as Library};
 use super::failed;
 use crate::found::{Absent, Found, Measured, Process, Unreadable, mebibytes};
 
-/// The most NVLinks a card has.
+/// The most `NVLinks` a card has.
 const MOST_LINKS: u32 = 18;
 /// NVML's scope for the memory that is near, as opposed to the socket's.
 const NEAR: u32 = 0;
@@ -129,7 +129,7 @@ fn links(library: &Library, cards: &[(Handle<'_>, Device)]) -> Vec<Link> {
     links
 }
 
-/// Where the NVLinks of a card end, by PCI address.
+/// Where the `NVLinks` of a card end, by PCI address.
 fn remotes(handle: &Handle<'_>) -> BTreeMap<String, u8> {
     let mut ends = BTreeMap::new();
     for number in 0..MOST_LINKS {
