@@ -299,6 +299,26 @@ fn the_board_answers_as_the_nodes_do(
         let ranking = rank(&snapshot, &ask);
         prop_assert_eq!(best, ranking.fitting.first().map(|node| &node.name), "{}", policy);
     }
+    // A preference for near cards changes the order, never who fits.
+    if request.containers.iter().any(|container| container.cards > 1) {
+        let fitting = |request: &Request| {
+            let ask = Ask::new(&snapshot, request, Policy::default());
+            let fitting = rank(&snapshot, &ask).fitting;
+            fitting.iter().map(|node| node.name.clone()).collect::<Vec<NodeName>>()
+        };
+        let sorted = |mut names: Vec<NodeName>| {
+            names.sort();
+            names
+        };
+        let indifferent = sorted(fitting(request));
+        for near in [Near::Link, Near::Numa] {
+            let request = Request { affinity: Prefer(near), ..request.clone() };
+            let names = fitting(&request);
+            let best = board.best(&Ask::new(&snapshot, &request, Policy::default()));
+            prop_assert_eq!(best.map(|place| &nodes[place].name), names.first());
+            prop_assert_eq!(sorted(names), indifferent.clone());
+        }
+    }
     judge.board = Some(board);
     Ok(())
 }

@@ -46,7 +46,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "openb",
-        about: "placement on the public openb trace, whose folder NANOGPU_OPENB names",
+        about: "placement on the openb trace: NANOGPU_OPENB and NANOGPU_OPENB_ORDERS name folders",
         invocation: Invocation {
             env: &[],
             unset: &[],
@@ -79,6 +79,26 @@ const SOAKS: &[Soak] = &[
                 "--test",
                 "it",
                 "kill",
+                "--",
+                "--nocapture",
+            ],
+        },
+    },
+    Soak {
+        name: "cuda",
+        about: "the same through libcuda.so.1: allocations, copies and launches",
+        invocation: Invocation {
+            env: &[("NANOGPU_CUDA_PROCESSES", "64"), ("NANOGPU_CUDA_ROUNDS", "10000")],
+            unset: &[],
+            line: &[
+                "cargo",
+                "test",
+                "--release",
+                "-p",
+                "cuda",
+                "--test",
+                "it",
+                "stress",
                 "--",
                 "--nocapture",
             ],

@@ -81,6 +81,8 @@ pub struct Topology {
     sums: Vec<u32>,
     /// For each set, its worth.
     worths: Vec<u32>,
+    /// The size of the largest set that is near: linked, and on one NUMA node.
+    most: [u32; 2],
     /// For each size from 2, and each set, the worth of the best set of that size in it.
     best: Vec<Vec<u32>>,
 }
@@ -109,6 +111,10 @@ impl From<Wiring> for Topology {
             topology.enter(&wiring.spots, link);
         }
         topology.wiring = wiring;
+        topology.most = [Near::Link, Near::Numa].map(|near| {
+            let all = Places::first(count);
+            (1..=all.len()).rev().find(|size| topology.may_have(near, *size, all)).unwrap_or(0)
+        });
         if count <= TABULATED {
             topology.sums = topology.all_sums();
             let sets = (0..1 << count).map(Places::from_bits);
@@ -212,6 +218,15 @@ impl Topology {
         match near {
             Near::Numa => self.numa.iter().any(|group| group.and(among).len() >= size),
             Near::Link => self.has_joined(size, among, &mut MOST_STEPS.clone()),
+        }
+    }
+
+    /// How many devices the largest set has whose devices are near to one another.
+    pub const fn most(&self, near: Near) -> u32 {
+        let [link, numa] = self.most;
+        match near {
+            Near::Link => link,
+            Near::Numa => numa,
         }
     }
 

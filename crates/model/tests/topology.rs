@@ -153,6 +153,26 @@ fn near_is_what_the_matrix_shows() {
 }
 
 #[test]
+fn the_largest_near_sets_are_known() {
+    // Machine, linked, on one NUMA node.
+    let rows = [
+        ("dgx-1v", 4, 4),
+        ("dgx-2", 16, 8),
+        ("dgx-a100", 8, 2),
+        ("dgx-h100", 8, 4),
+        ("hgx-b200-degraded", 7, 4),
+        ("bridge-x4", 2, 2),
+        ("pcie-x8", 1, 4),
+        ("vm-x4", 1, 4),
+    ];
+    for (name, link, numa) in rows {
+        let topology = of(name);
+        assert_eq!((topology.most(Near::Link), topology.most(Near::Numa)), (link, numa), "{name}");
+    }
+    assert_eq!(Topology::new(&[], &[]).most(Near::Link), 0);
+}
+
+#[test]
 fn the_same_wiring_is_the_same_topology_whatever_the_cards() {
     let (t4, a10) = (of("t4x8"), of("a10x8"));
     assert_eq!(t4, a10);

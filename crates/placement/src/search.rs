@@ -16,7 +16,7 @@ use model::{
 };
 
 use crate::Ask;
-use crate::policy::{CardOrder, Free, Key, whole_cards};
+use crate::policy::{CardOrder, Far, Free, Key, whole_cards};
 use crate::topology::Sets;
 
 /// Enough for every pod people write (64 cards, a handful of containers), and a few
@@ -88,6 +88,17 @@ impl<'a> Search<'a> {
     /// The cards of a container.
     pub(crate) fn cards_of(&self, container: usize) -> impl Iterator<Item = &'a DeviceState> {
         self.chosen[container].iter().map(|&card| self.cards[card])
+    }
+
+    /// How far the cards of each container are from what the pod prefers.
+    pub(crate) fn far(&self, near: Option<Near>) -> Far {
+        let Some(near) = near else { return Far::default() };
+        let several = self.chosen.iter().filter(|cards| cards.len() > 1);
+        let far = several.map(|cards| {
+            let set: Places = cards.iter().map(|&card| self.places[card]).collect();
+            Far::of(near, self.topology, set.len(), set)
+        });
+        far.reduce(Far::and).unwrap_or_default()
     }
 
     fn place(&mut self, at: usize) -> bool {

@@ -5,7 +5,7 @@
 //!                  + the worth of the best set of that size among the idle cards it leaves
 //! ```
 //!
-//! The second half keeps the cards together that the next pod will want together. It is the best
+//! Sets that are as near as the pod prefers come first. The second half keeps the cards together that the next pod will want together. It is the best
 //! before less what is lost, and the best before is the same for all sets. Of equal scores the set
 //! that is worth most itself wins, and of these the one that comes first by the device policy.
 //!
@@ -14,7 +14,7 @@
 
 use std::cmp::Reverse;
 
-use model::{Affinity, Near, Places, Topology};
+use model::{Affinity, Places, Topology};
 
 /// How many sets are compared at most: those of 8 out of 16 cards.
 const MOST_SETS: u64 = 12_870;
@@ -43,7 +43,7 @@ pub(crate) struct Sets<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Standing {
     first: u32,
-    on_one_numa: bool,
+    as_preferred: bool,
     score: u32,
     worth: u32,
     /// The set, as the ranks of its cards: the policy's first card is the highest bit, so that of
@@ -112,16 +112,16 @@ impl Sets<'_> {
         let set: Places =
             Places::from_bits(ranks).into_iter().map(|bit| self.cards[last - bit]).collect();
         let near = |near| set.len() as usize == self.size && self.topology.is_near(near, set);
-        let on_one_numa = match self.affinity {
-            Affinity::Any | Affinity::Prefer(Near::Link) => false,
-            Affinity::Prefer(Near::Numa) => near(Near::Numa),
+        let as_preferred = match self.affinity {
+            Affinity::Any => false,
+            Affinity::Prefer(wanted) => near(wanted),
             Affinity::Require(wanted) if near(wanted) => false,
             Affinity::Require(_) => return None,
         };
         let worth = self.topology.worth(set);
         let left = self.topology.best(set.len(), self.idle.without(set));
         let first = self.first.and(set).len();
-        Some(Standing { first, on_one_numa, score: worth + left, worth, ranks })
+        Some(Standing { first, as_preferred, score: worth + left, worth, ranks })
     }
 
     fn grown_from(&self, seed: usize) -> Option<Standing> {

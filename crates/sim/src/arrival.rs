@@ -9,6 +9,8 @@ pub enum Order {
     Shuffled,
     /// As they stand in the file.
     Trace,
+    /// As they stand in the file, and the nodes too.
+    Given,
 }
 
 impl Order {
@@ -17,6 +19,7 @@ impl Order {
         match self {
             Self::Shuffled => "shuffled",
             Self::Trace => "trace",
+            Self::Given => "given",
         }
     }
 }

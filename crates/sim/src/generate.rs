@@ -15,18 +15,31 @@
 //!
 //! The shapes are machines that clouds rent out; the rest is invented and resembles no cluster in
 //! particular.
+//!
+//! With known wiring ([`Made::wired`]) the machines are others, whose links people have published,
+//! and several cards are asked for more often:
+//!
+//! ```text
+//!   kind       10 % no card, 30 % a share, 25 % one card, 18 % two, 11 % four, 6 % eight cards
+//!   wish       of those with several cards 40 % none, 25 % prefer links, 10 % one NUMA node, 15 %
+//!              require links, 10 % one NUMA node; none where no machine could serve it
+//! ```
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
 use fastrand::Rng;
+use model::Near;
 
 use crate::compare::Scene;
+use crate::machines;
 use crate::trace::{NodeRow, PodRow};
 
 /// A kind of machine.
 struct Machine {
     weight: u32,
+    /// How its cards are wired; empty if that is not known.
+    wired: &'static str,
     model: &'static str,
     cards: u32,
     card_gib: u64,
@@ -35,12 +48,34 @@ struct Machine {
 }
 
 const MACHINES: [Machine; 5] = [
-    Machine { weight: 25, model: "T4", cards: 4, card_gib: 16, cpus: 48, memory_gib: 192 },
-    Machine { weight: 20, model: "L4", cards: 8, card_gib: 24, cpus: 96, memory_gib: 384 },
-    Machine { weight: 15, model: "V100", cards: 8, card_gib: 32, cpus: 64, memory_gib: 488 },
-    Machine { weight: 30, model: "A100", cards: 8, card_gib: 80, cpus: 96, memory_gib: 1152 },
-    Machine { weight: 10, model: "H100", cards: 8, card_gib: 80, cpus: 192, memory_gib: 2048 },
+    machine(25, "", "T4", 4, 16, 48, 192),
+    machine(20, "", "L4", 8, 24, 96, 384),
+    machine(15, "", "V100", 8, 32, 64, 488),
+    machine(30, "", "A100", 8, 80, 96, 1152),
+    machine(10, "", "H100", 8, 80, 192, 2048),
 ];
+
+/// Machines whose wiring is known: PCIe trees, bridged pairs, meshes and switches of `NVLink`.
+const WIRED: [Machine; 6] = [
+    machine(20, "t4x8", "T4", 8, 16, 96, 384),
+    machine(15, "l40sx4", "L40S", 4, 48, 64, 384),
+    machine(10, "rtx8000x4", "RTX8000", 4, 48, 64, 384),
+    machine(20, "dgx-1v", "V100", 8, 32, 80, 512),
+    machine(25, "dgx-a100", "A100", 8, 40, 256, 1024),
+    machine(10, "dgx-h100", "H100", 8, 80, 224, 2048),
+];
+
+const fn machine(
+    weight: u32,
+    wired: &'static str,
+    model: &'static str,
+    cards: u32,
+    card_gib: u64,
+    cpus: u64,
+    memory_gib: u64,
+) -> Machine {
+    Machine { weight, wired, model, cards, card_gib, cpus, memory_gib }
+}
 
 /// Weights and what an application asks.
 const KINDS: [(u32, Kind); 6] = [
@@ -51,6 +86,18 @@ const KINDS: [(u32, Kind); 6] = [
     (1, Kind::Cards(4)),
     (1, Kind::Cards(8)),
 ];
+/// The same where wiring is known.
+const KINDS_OF_WIRED: [(u32, Kind); 6] = [
+    (10, Kind::CpuOnly),
+    (30, Kind::Share),
+    (25, Kind::Cards(1)),
+    (18, Kind::Cards(2)),
+    (11, Kind::Cards(4)),
+    (6, Kind::Cards(8)),
+];
+/// How near an application wishes several cards.
+const WISHES: [(u32, &str); 5] =
+    [(40, ""), (25, "link"), (10, "numa"), (15, "link-strict"), (10, "numa-strict")];
 /// Compute of a share, in percent of the card.
 const SHARE_PERCENT: [(u32, u32); 9] =
     [(10, 10), (15, 20), (10, 25), (15, 30), (10, 40), (15, 50), (10, 60), (8, 75), (7, 80)];
@@ -88,14 +135,29 @@ pub struct Made {
 impl Made {
     /// So many nodes and pods, by `seed`.
     pub fn new(nodes: usize, pods: usize, seed: u64) -> Self {
+        Self::from(&MACHINES, &KINDS, nodes, pods, seed)
+    }
+
+    /// The same with machines whose wiring is known, and pods that wish for near cards.
+    pub fn wired(nodes: usize, pods: usize, seed: u64) -> Self {
+        Self::from(&WIRED, &KINDS_OF_WIRED, nodes, pods, seed)
+    }
+
+    fn from(
+        machines: &[Machine],
+        kinds: &[(u32, Kind)],
+        nodes: usize,
+        pods: usize,
+        seed: u64,
+    ) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let nodes: Vec<NodeRow> = (0..nodes).map(|i| node(i, &mut rng)).collect();
+        let nodes: Vec<NodeRow> = (0..nodes).map(|i| node(i, machines, &mut rng)).collect();
         let mut rows = Vec::with_capacity(pods);
         let mut now = 0.0;
         while rows.len() < pods {
             now += exponential(BETWEEN_APPLICATIONS, &mut rng);
             let mut when = now;
-            let (kind, row) = application(&nodes, &mut rng);
+            let (kind, row) = application(&nodes, kinds, &mut rng);
             let mut more = true;
             while more && rows.len() < pods {
                 when += exponential(BETWEEN_REPLICAS, &mut rng);
@@ -125,8 +187,8 @@ impl Made {
     }
 }
 
-fn node(number: usize, rng: &mut Rng) -> NodeRow {
-    let machine = pick(MACHINES.iter().map(|machine| (machine.weight, machine)), rng);
+fn node(number: usize, machines: &[Machine], rng: &mut Rng) -> NodeRow {
+    let machine = pick(machines.iter().map(|machine| (machine.weight, machine)), rng);
     NodeRow {
         sn: format!("node-{number:04}"),
         cpu_milli: machine.cpus * 1000,
@@ -134,12 +196,13 @@ fn node(number: usize, rng: &mut Rng) -> NodeRow {
         gpu: machine.cards,
         model: machine.model.to_owned(),
         card_mem_mib: Some(machine.card_gib << 10),
+        machine: machine.wired.to_owned(),
     }
 }
 
 /// One pod of an application, still without a name.
-fn application(nodes: &[NodeRow], rng: &mut Rng) -> (Kind, PodRow) {
-    let kind = pick(KINDS, rng);
+fn application(nodes: &[NodeRow], kinds: &[(u32, Kind)], rng: &mut Rng) -> (Kind, PodRow) {
+    let kind = pick(kinds.iter().copied(), rng);
     let (num_gpu, gpu_milli, gpu_mem_mib, cpus) = match kind {
         Kind::CpuOnly => (0, 0, None, pick(CPUS_ALONE, rng)),
         Kind::Share => {
@@ -149,7 +212,21 @@ fn application(nodes: &[NodeRow], rng: &mut Rng) -> (Kind, PodRow) {
         Kind::Cards(cards) => (cards, 1000, None, pick(CPUS_OF_CARD, rng) * u64::from(cards)),
     };
     let fits = |node: &&NodeRow| node.gpu >= num_gpu && node.card_mem_mib >= gpu_mem_mib;
-    let fitting: Vec<&NodeRow> = nodes.iter().filter(fits).collect();
+    let mut fitting: Vec<&NodeRow> = nodes.iter().filter(fits).collect();
+    let wired = nodes.iter().any(|node| !node.machine.is_empty());
+    if wired {
+        fitting.retain(|node| node.cpu_milli >= cpus * 1000);
+    }
+    let mut topology = if wired && num_gpu > 1 { pick(WISHES, rng) } else { "" };
+    if let Some(near) = required(topology) {
+        let serves = |node: &&NodeRow| most(node, near) >= num_gpu;
+        let serving: Vec<&NodeRow> = fitting.iter().copied().filter(serves).collect();
+        if serving.is_empty() {
+            topology = "";
+        } else {
+            fitting = serving;
+        }
+    }
     let row = PodRow {
         name: String::new(),
         cpu_milli: cpus * 1000,
@@ -158,10 +235,25 @@ fn application(nodes: &[NodeRow], rng: &mut Rng) -> (Kind, PodRow) {
         gpu_milli,
         gpu_spec: if num_gpu == 0 { String::new() } else { models(&fitting, rng) },
         gpu_mem_mib,
+        topology: topology.to_owned(),
         creation_time: 0,
         deletion_time: 0,
     };
     (kind, row)
+}
+
+/// What a wish requires, if it does.
+fn required(wish: &str) -> Option<Near> {
+    match wish {
+        "link-strict" => Some(Near::Link),
+        "numa-strict" => Some(Near::Numa),
+        _ => None,
+    }
+}
+
+/// How many cards of `node` are near to one another.
+fn most(node: &NodeRow, near: Near) -> u32 {
+    machines::like(&node.machine).map_or(0, |(_, topology)| topology.most(near))
 }
 
 /// The models an application insists on, of those of `nodes`.

@@ -21,6 +21,8 @@ pub mod compare;
 pub mod exported;
 pub mod fragmentation;
 pub mod generate;
+pub mod machines;
+pub mod nearness;
 pub mod plot;
 pub mod replay;
 pub mod report;

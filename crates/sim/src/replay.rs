@@ -8,6 +8,7 @@ use model::{Node, PolicyName};
 use crate::arrival::{Order, arrivals};
 use crate::baseline::Baseline;
 use crate::churn::{Churned, churn};
+use crate::nearness::Nearness;
 use crate::trace::TracePod;
 use crate::world::World;
 
@@ -69,6 +70,8 @@ pub struct Outcome {
     pub failed: BTreeMap<&'static str, u64>,
     /// How long each decision took, in nanoseconds, sorted.
     pub nanos: Vec<u64>,
+    /// What became of the pods with several cards while the cluster filled.
+    pub nearness: Nearness,
     /// What came of the churn, if there was any.
     pub churn: Option<Churned>,
     /// The nodes in the end.
@@ -115,6 +118,9 @@ pub fn run(nodes: &[Node], pods: &[TracePod], run: Run, seed: u64) -> Outcome {
         reached = percent;
         let arrival = world.arrive(next);
         outcome.nanos.push(arrival.nanos);
+        let topology = |place: usize| &*world.nodes()[place].topology;
+        let got = arrival.place.map(|place| (topology(place), arrival.cards));
+        outcome.nearness.count(pod, got);
         match arrival.place {
             Some(place) => running.push((place, next)),
             None => *outcome.failed.entry(pod.class.as_str()).or_default() += 1,

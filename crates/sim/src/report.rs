@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::churn::Churned;
+use crate::nearness::NearnessReport;
 use crate::replay::{Outcome, Step};
 
 /// The demands at which results are given, in percent of the capacity.
@@ -35,6 +36,9 @@ pub struct Report {
     pub decisions_per_second: f64,
     /// Fragmentation at each demand.
     pub fragmentation: Vec<FragmentationPoint>,
+    /// What became of pods with several cards, if any wished them near to one another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nearness: Option<NearnessReport>,
     /// What came of the churn, if there was any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub churn: Option<ChurnReport>,
@@ -136,6 +140,9 @@ impl Report {
             decision_us_p99: at(99),
             decisions_per_second: (nanos.len() as f64 * 1e9 / all).round(),
             fragmentation: fragmentation.collect(),
+            nearness: NearnessReport::new(
+                &runs.iter().map(|(_, run)| run.nearness).collect::<Vec<_>>(),
+            ),
             churn: ChurnReport::new(runs),
             curve,
         }
@@ -221,6 +228,11 @@ pub fn write_csv(reports: &[Report], out: &mut impl Write) -> Result<()> {
         }
         for (class, failed) in &report.failed_by_class {
             line("failed_pods", class, *failed, None)?;
+        }
+        if let Some(near) = &report.nearness {
+            line("near_required_rejected_percent", "", near.rejected_percent, None)?;
+            line("near_as_preferred_percent", "", near.as_preferred_percent, None)?;
+            line("link_quality", "", near.link_quality, None)?;
         }
         if let Some(churn) = &report.churn {
             line("churn_allocated_percent", "", churn.allocated_mean, Some(churn.allocated_sd))?;

@@ -90,6 +90,10 @@ pub fn results(reports: &[Report]) -> String {
         table.row(row(report, &demands, &classes));
     }
     let mut text = table.render();
+    if reports.iter().any(|report| report.nearness.is_some()) {
+        text.push('\n');
+        text.push_str(&nearness(reports));
+    }
     if reports.iter().any(|report| report.churn.is_some()) {
         text.push('\n');
         text.push_str(&churn(reports));
@@ -114,6 +118,26 @@ fn row(report: &Report, demands: &[u64], classes: &[&str]) -> Vec<String> {
     cells.push(format!("{:.1}", report.decision_us_p99));
     cells.push(grouped(report.decisions_per_second));
     cells
+}
+
+/// What became of the pods with several cards.
+fn nearness(reports: &[Report]) -> String {
+    let mut table = Table::default();
+    table.span(1, 1, "near cards required:");
+    table.span(2, 1, "preferred:");
+    let headings = ["policy", "% without a place", "% got them", "link quality"];
+    table.row(headings.map(str::to_owned));
+    for report in reports {
+        let Some(near) = &report.nearness else { continue };
+        let numbers = [near.rejected_percent, near.as_preferred_percent, near.link_quality];
+        let cells = [report.policy.clone()].into_iter();
+        table.row(cells.chain(numbers.map(|number| format!("{number:.1}"))));
+    }
+    format!(
+        "Pods with several cards. Link quality: 100 if every two of a pod's cards are joined by \
+         NVLink,\n50 on one PCIe switch, 10 across sockets.\n\n{}",
+        table.render()
+    )
 }
 
 /// What the churn did.

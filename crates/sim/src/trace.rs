@@ -1,7 +1,8 @@
 //! Traces in the form of the public openb trace: a list of nodes and a list of pods, as CSV.
 //!
-//! Two columns are our own and may be absent: `card_mem_mib` of nodes, and `gpu_mem_mib` of
-//! pods, for shares that ask for memory apart from compute. Other columns are not looked at.
+//! Four columns are our own and may be absent: `card_mem_mib` of nodes and `gpu_mem_mib` of pods,
+//! for shares that ask for memory apart from compute; `machine` of nodes and `topology` of pods,
+//! for cards that are near to one another or not. Other columns are not looked at.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,11 +11,13 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result, bail, ensure};
 use model::{
     Affinity, Agent, Bytes, CardModel, ContainerName, ContainerRequest, Cores, Device, DeviceId,
-    DeviceState, Health, Host, Kind, Mebibytes, MemoryAsk, Mig, MilliCpu, Node, NodeName,
+    DeviceState, Health, Host, Kind, Mebibytes, MemoryAsk, Mig, MilliCpu, Near, Node, NodeName,
     Overrides, Part, PodId, PodUid, Request, Role, Selector, Topology,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::machines;
 
 /// A pod of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +81,9 @@ pub struct NodeRow {
     /// The memory of each, in MiB. Not every list has it.
     #[serde(default)]
     pub card_mem_mib: Option<u64>,
+    /// The machine whose cards are wired like these, by its name; empty if nothing is known.
+    #[serde(default)]
+    pub machine: String,
 }
 
 /// A line of a list of pods.
@@ -99,6 +105,9 @@ pub struct PodRow {
     /// How much memory of the card, in MiB; nothing means as much of it as of its compute.
     #[serde(default)]
     pub gpu_mem_mib: Option<u64>,
+    /// How near several cards should be, as in the annotation `nano-gpu/topology`.
+    #[serde(default)]
+    pub topology: String,
     /// When it came, in seconds. Written only: lists differ in how they spell it.
     #[serde(skip_deserializing)]
     pub creation_time: u64,
@@ -158,6 +167,9 @@ impl NodeRow {
             "has {} cards; a node may have at most {MOST_CARDS}",
             self.gpu
         );
+        if !self.machine.is_empty() {
+            return self.wired();
+        }
         let host = host(self.cpu_milli, self.memory_mib);
         let memory = Mebibytes(self.card_mem_mib.unwrap_or(CARD_MEMORY));
         let device = |index: u32| -> Result<Arc<Device>> {
@@ -177,6 +189,28 @@ impl NodeRow {
             }))
         };
         let devices: Vec<Arc<Device>> = (0..self.gpu).map(device).collect::<Result<_>>()?;
+        let topology = unwired(&devices);
+        self.with(host, devices, topology)
+    }
+
+    /// The empty node, wired like its machine.
+    fn wired(&self) -> Result<Node> {
+        let (inventory, topology) = machines::like(&self.machine)?;
+        let has = inventory.devices.len();
+        ensure!(has == self.gpu as usize, "has {} cards; a {} has {has}", self.gpu, self.machine);
+        let device = |known: &Arc<Device>| -> Result<Arc<Device>> {
+            Ok(Arc::new(Device {
+                id: DeviceId::parse(&format!("GPU-{}-{}", self.sn, known.index))?,
+                model: CardModel::new(&self.model),
+                memory: self.card_mem_mib.map_or(known.memory, Mebibytes),
+                ..Device::clone(known)
+            }))
+        };
+        let devices = inventory.devices.iter().map(device).collect::<Result<_>>()?;
+        self.with(host(self.cpu_milli, self.memory_mib), devices, topology)
+    }
+
+    fn with(&self, host: Host, devices: Vec<Arc<Device>>, topology: Arc<Topology>) -> Result<Node> {
         Ok(Node {
             name: NodeName::parse(&self.sn)?,
             allocatable: host,
@@ -184,7 +218,7 @@ impl NodeRow {
             pool: None,
             agent: Agent::Fresh,
             problem: None,
-            topology: unwired(&devices),
+            topology,
             devices: devices.into_iter().map(DeviceState::idle).collect(),
             tickets: BTreeMap::new(),
             holders: Vec::new(),
@@ -236,7 +270,7 @@ impl PodRow {
                     models: if models.is_empty() { Vec::new() } else { vec![models] },
                     ..Selector::default()
                 },
-                affinity: Affinity::default(),
+                affinity: affinity(&self.topology)?,
                 overrides: Overrides::default(),
                 host: host(self.cpu_milli, self.memory_mib),
                 tickets: Vec::new(),
@@ -246,6 +280,20 @@ impl PodRow {
             class,
         })
     }
+}
+
+/// What the annotation `nano-gpu/topology` says.
+fn affinity(text: &str) -> Result<Affinity> {
+    Ok(match text {
+        "" | "none" => Affinity::Any,
+        "link" => Affinity::Prefer(Near::Link),
+        "numa" => Affinity::Prefer(Near::Numa),
+        "link-strict" => Affinity::Require(Near::Link),
+        "numa-strict" => Affinity::Require(Near::Numa),
+        _ => bail!(
+            "topology is {text:?}; it must be one of none, link, link-strict, numa, numa-strict"
+        ),
+    })
 }
 
 /// Host CPU and memory from the units of traces and snapshots.

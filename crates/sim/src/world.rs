@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::{Allowance, Hold, Node, NodeName, Placement, Statistics, Workload};
+use model::{Allowance, Hold, Node, NodeName, Placement, Places, Statistics, Workload};
 use placement::{Ask, Board, Policy, choose, learn};
 
+use crate::arrival::Order;
 use crate::baseline;
 use crate::fragmentation::Fragmentation;
 use crate::replay::{Decider, Run};
@@ -44,6 +45,8 @@ struct Resident {
 pub struct Arrival {
     /// The node it is on, or nothing.
     pub place: Option<usize>,
+    /// The cards it has there, by their places.
+    pub cards: Places,
     /// How long the decision took.
     pub nanos: u64,
 }
@@ -54,7 +57,7 @@ const RELEARN: usize = 200;
 impl<'a> World<'a> {
     /// An empty cluster of `nodes`, in an order decided by `rng`.
     pub fn new(nodes: &[Node], pods: &'a [TracePod], run: Run, mut rng: fastrand::Rng) -> Self {
-        let nodes = permuted(nodes, &mut rng);
+        let nodes = ordered(nodes, run.order, &mut rng);
         let cards = nodes.iter().map(|node| node.devices.len() as u64).sum::<u64>();
         let mut world = Self {
             pods,
@@ -120,12 +123,15 @@ impl<'a> World<'a> {
         let start = Instant::now();
         let placed = self.place(pod);
         let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let Some((place, holds)) = placed else { return Arrival { place: None, nanos } };
+        let Some((place, holds)) = placed else {
+            return Arrival { place: None, cards: Places::NONE, nanos };
+        };
+        let cards = holds.iter().map(|(card, _)| *card).collect();
         self.allocated += pod.milli;
         self.sizes[place].extend(baseline::size(&pod.request));
         self.residents[place].push(Resident { pod: next, holds });
         self.fragmentation.update(place, &self.board.nodes()[place]);
-        Arrival { place: Some(place), nanos }
+        Arrival { place: Some(place), cards, nanos }
     }
 
     /// One of the pods on the node at `place` leaves, which was at `pod` in the list.
@@ -202,10 +208,12 @@ pub fn take(node: &mut Node, holds: &[(usize, Hold)]) {
     }
 }
 
-/// The nodes in an order of their own, named after it: ties go by name.
-fn permuted(nodes: &[Node], rng: &mut fastrand::Rng) -> Vec<Arc<Node>> {
+/// The nodes in an order by chance, unless one is given, named after it: ties go by name.
+fn ordered(nodes: &[Node], order: Order, rng: &mut fastrand::Rng) -> Vec<Arc<Node>> {
     let mut nodes: Vec<Node> = nodes.to_vec();
-    rng.shuffle(&mut nodes);
+    if order != Order::Given {
+        rng.shuffle(&mut nodes);
+    }
     let named = nodes.into_iter().enumerate().filter_map(|(place, mut node)| {
         node.name = NodeName::parse(&format!("n{place:05}")).ok()?;
         Some(Arc::new(node))

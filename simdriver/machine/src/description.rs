@@ -1,11 +1,13 @@
 //! What a machine has, as its file `machine.json` says it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use model::device::Hop;
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::Kernel;
 use crate::state::CARDS;
 
 /// The file of the description.
@@ -51,6 +53,9 @@ pub struct Description {
     /// How they reach one another; a pair without a link is across sockets.
     #[serde(default)]
     pub links: Vec<Link>,
+    /// How long kernels take, by the names of their functions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kernels: BTreeMap<String, Kernel>,
 }
 
 /// One card.

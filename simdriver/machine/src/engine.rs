@@ -38,7 +38,6 @@ struct Ready {
     device: usize,
     group: u64,
     slot: usize,
-    stream: usize,
     item: usize,
     order: u64,
     copy_engine: Option<u64>,
@@ -90,6 +89,8 @@ fn settle(change: &Change, now: u64) {
                         break;
                     }
                     finish_first(change, slot, stream, now, Ending::Finished);
+                    // Each is a step of its own: many may be through at one time.
+                    change.commit();
                     moved = true;
                 }
             }
@@ -97,7 +98,6 @@ fn settle(change: &Change, now: u64) {
         if !moved {
             return;
         }
-        change.commit();
     }
 }
 
@@ -119,7 +119,7 @@ fn in_use(state: &State) -> &[Slot] {
 fn gather(state: &State, rules: &Rules, ready: &mut Vec<Ready>) {
     ready.clear();
     for (place, slot) in in_use(state).iter().enumerate() {
-        for (index, stream) in lines(slot) {
+        for stream in lines(slot) {
             let Some((item_place, item)) = item_at(slot, get(&stream.first)) else { continue };
             let copy_engine = match get(&item.kind) {
                 kind::KERNEL => None,
@@ -137,7 +137,6 @@ fn gather(state: &State, rules: &Rules, ready: &mut Vec<Ready>) {
                 device,
                 group,
                 slot: place,
-                stream: index,
                 item: item_place,
                 order,
                 copy_engine,
@@ -279,10 +278,10 @@ fn next_event(state: &State, now: u64, ready: &[Ready]) -> u64 {
     ends.min().unwrap_or(u64::MAX)
 }
 
-/// Lets the running items run from `from` to `until`, and those that are through leave.
+/// Lets the running items run from `from` to `until`. Those that are through leave when the rest
+/// is settled.
 fn pass(change: &Change, ready: &[Ready], from: u64, until: u64) {
     let time = until - from;
-    let mut through = Vec::new();
     for one in ready.iter().filter(|one| one.share > 0) {
         let slot = &change.state.slots[one.slot];
         let item = &slot.items[one.item];
@@ -291,17 +290,8 @@ fn pass(change: &Change, ready: &[Ready], from: u64, until: u64) {
             change.set(&item.running, 1);
         }
         change.subtract(&item.left, one.share.saturating_mul(time));
-        if get(&item.left) == 0 {
-            through.push((one.order, one.slot, one.stream));
-        }
     }
     count_busy(change, ready, from, until);
-    // In the order in which they became ready, over all devices.
-    through.sort_unstable();
-    for (_, slot, stream) in through {
-        let slot = &change.state.slots[slot];
-        finish_first(change, slot, &slot.streams[stream], until, Ending::Finished);
-    }
 }
 
 /// Adds to the busy time of devices and processes.

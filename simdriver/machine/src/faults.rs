@@ -176,6 +176,9 @@ impl Machine {
         let card = self.card_of(device);
         self.change(|change| {
             let now = self.catch_up(change);
+            if matches!(event, Event::Xid(xid) if ENDS_WORK.contains(&xid)) {
+                self.end_work(change, card, now);
+            }
             let header = &self.state.header;
             let number = get(&header.report_count) + 1;
             let report = &self.state.reports[at(&header.report_count) % REPORTS];
@@ -194,9 +197,6 @@ impl Machine {
             ] {
                 change.set(word, value);
             }
-            if matches!(event, Event::Xid(xid) if ENDS_WORK.contains(&xid)) {
-                self.end_work(change, card, now);
-            }
         })?;
         self.state.header.reported.fetch_add(1, Ordering::AcqRel);
         lock::wake(&self.state.header.reported, i32::MAX.unsigned_abs());
@@ -210,6 +210,8 @@ impl Machine {
                 let device = device.checked_sub(1).and_then(DeviceId::new);
                 device.is_some_and(|device| self.card_of(device) == card)
             });
+            // A step for each process: together they would be too many.
+            change.commit();
         }
     }
 

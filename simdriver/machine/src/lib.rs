@@ -21,6 +21,7 @@ mod description;
 mod engine;
 mod faults;
 mod journal;
+mod kernel;
 mod limits;
 mod lock;
 mod machine;
@@ -36,11 +37,14 @@ mod usage;
 mod visible;
 mod wait;
 
+pub use model::device::Hop;
+
 pub use account::{Memory, MemoryCount, Refused};
 pub use description::{
     Card, Clock, CudaVersion, Description, DescriptionError, Link, PidView, WithoutNodes,
 };
 pub use faults::{Counter, Event, Fault, FaultReport, Presence, Switch};
+pub use kernel::Kernel;
 pub use limits::{LimitError, MemoryLimit};
 pub use machine::{DEFAULT_FOLDER, Machine, MachineError, VARIABLE};
 pub use mig::{ComputeInstance, GpuInstance, MigError, MigProfile, compute_slices, profiles_of};

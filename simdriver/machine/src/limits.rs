@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::machine::Machine;
 use crate::process::JoinError;
-use crate::state::{Limit, State, get, wide};
+use crate::state::{LIMITS, Limit, State, at, get, wide};
 
 /// What a control group may take of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,8 @@ pub enum LimitError {
 
 pub(crate) fn find(state: &State, card: usize, group: u64) -> Option<&Limit> {
     let is = |limit: &&Limit| get(&limit.card) == wide(card + 1) && get(&limit.group) == group;
-    state.limits.iter().find(is)
+    let used = at(&state.header.limits_used).min(LIMITS);
+    state.limits[..used].iter().find(is)
 }
 
 /// The number of a control group's folder.
@@ -63,6 +64,9 @@ impl Machine {
             }
             let free = || self.state.limits.iter().find(|limit| get(&limit.card) == 0);
             let limit = old.or_else(free).ok_or(LimitError::Full)?;
+            let place = self.state.limits.iter().position(|it| std::ptr::eq(it, limit));
+            let used = &self.state.header.limits_used;
+            change.set(used, get(used).max(place.map_or(0, |place| wide(place + 1))));
             change.set(&limit.card, wide(card + 1));
             change.set(&limit.group, group);
             change.set(&limit.soft, soft);

@@ -187,7 +187,6 @@ impl Machine {
         {
             return Ok(Process::at(self, slot));
         }
-        self.identity.store(identity(), Ordering::Release);
         let process = self.another_process()?;
         let slot = wide(process.slot + 1);
         if self.own.compare_exchange(own, slot, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -201,7 +200,8 @@ impl Machine {
 
     /// One more process that lives as long as this one, as if it were on its own.
     pub fn another_process(&'static self) -> Result<Process, JoinError> {
-        if self.identity.load(Ordering::Acquire) == 0 {
+        if self.joined.load(Ordering::Acquire) == 0 {
+            // Not joined yet, or a child that has its parent's memory.
             self.identity.store(identity(), Ordering::Release);
         }
         let claimed = self.locks.claim(self.state, self.identity.load(Ordering::Acquire));
@@ -392,4 +392,72 @@ fn page_wiped_by_fork() -> std::io::Result<&'static AtomicU64> {
     unsafe { rustix::mm::madvise(map, size, Advice::LinuxWipeOnFork) }?;
     // SAFETY: aligned to a page, zeroed, and it lives on.
     Ok(unsafe { &*map.cast::<AtomicU64>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::state::get;
+    use crate::{Choices, Description, DeviceId, Machine, Memory};
+
+    fn machine() -> (tempfile::TempDir, &'static Machine) {
+        let folder = tempfile::tempdir().unwrap();
+        let description = Description::from_profile("vm-x4", &Choices::default()).unwrap();
+        let machine = Machine::create(folder.path(), &description).unwrap();
+        (folder, machine)
+    }
+
+    /// Runs `act` in a child, which does not outlive it, and waits for its end.
+    fn in_child(act: impl FnOnce()) {
+        // SAFETY: the child runs only `act`, which depends on no other thread, and then ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            act();
+            // SAFETY: ends this process and nothing else.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is a local that lives through the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    }
+
+    #[test]
+    fn a_lock_is_taken_from_a_holder_that_was_killed() {
+        let (_folder, machine) = machine();
+        let card = DeviceId::new(0).unwrap();
+        let process = machine.process().unwrap();
+        process.reserve(card, Memory::Allocation, 5).unwrap();
+        in_child(|| {
+            let child = machine.process().unwrap();
+            child.reserve(card, Memory::Allocation, 7).unwrap();
+            machine.change_as(&child, |change| {
+                // Half of a change, to itself and to another, and no more.
+                let account = &machine.state.slots[child.slot].accounts[0];
+                change.set(&account.memory[0], 1 << 40);
+                change.set(&machine.state.slots[process.slot].accounts[0].memory[2], 1 << 40);
+                // SAFETY: kills this process and nothing else.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            });
+        });
+        assert_ne!(machine.state.header.lock.load(std::sync::atomic::Ordering::Acquire), 0);
+        assert_eq!(machine.memory(card).unwrap().used, 5);
+        assert_eq!(get(&machine.state.journal.count), 0);
+    }
+
+    #[test]
+    fn a_slot_is_used_again_after_its_process_was_killed_with_the_lock() {
+        let (_folder, machine) = machine();
+        let card = DeviceId::new(0).unwrap();
+        // Nobody but the dead has ever joined, so the next takes the very slot of the lock's
+        // holder.
+        in_child(|| {
+            let child = machine.another_process().unwrap();
+            machine.change_as(&child, |_| {
+                // SAFETY: kills this process and nothing else.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            });
+        });
+        let next = machine.another_process().unwrap();
+        next.reserve(card, Memory::Allocation, 3).unwrap();
+        assert_eq!(machine.memory(card).unwrap().used, 3);
+    }
 }

@@ -106,6 +106,7 @@ impl Description {
             without_device_nodes: WithoutNodes::All,
             cards,
             links: links.collect(),
+            kernels: std::collections::BTreeMap::new(),
         };
         let mut description = description.checked()?;
         let branch = description.driver_branch().unwrap_or_default();

@@ -344,9 +344,9 @@ pub(crate) fn cancel(change: &Change, slot: &Slot, time: u64, which: impl Fn(usi
 }
 
 /// The lines of a process that have work.
-pub(crate) fn lines(slot: &Slot) -> impl Iterator<Item = (usize, &Stream)> {
+pub(crate) fn lines(slot: &Slot) -> impl Iterator<Item = &Stream> {
     let mut left = at(&slot.active).min(STREAMS);
-    slot.streams.iter().enumerate().filter(move |(_, stream)| {
+    slot.streams.iter().filter(move |stream| {
         // Once all were seen the rest of the array is not touched.
         let busy = left > 0 && get(&stream.context) != 0;
         left -= usize::from(busy);

@@ -12,7 +12,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -67,9 +67,8 @@ pub(crate) struct Locks {
 
 impl Locks {
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o666);
-        Ok(Self { file: options.open(folder.join(FILE))? })
+        // Not created here: a kernel may forbid that for files of others in a shared folder.
+        Ok(Self { file: OpenOptions::new().read(true).write(true).open(folder.join(FILE))? })
     }
 
     /// Whether the process of a slot lives.

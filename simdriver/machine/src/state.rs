@@ -105,6 +105,8 @@ pub(crate) struct Header {
     pub(crate) gone_count: Word,
     /// How many reports there were.
     pub(crate) report_count: Word,
+    /// Memory limits ever used are below this.
+    pub(crate) limits_used: Word,
     /// The PID namespace that counts as the host's.
     pub(crate) host_namespace: Word,
     /// What calls to NVML suffer: a delay in nanoseconds.

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use machine::{DEVICES, DeviceId, GpuInstance, JoinError, Machine, Presence};
+use machine::{DEVICES, DeviceId, GpuInstance, JoinError, Machine, MachineError, Presence};
 
 use crate::abi::{Answer, Handle, Status};
 use crate::card::Device;
@@ -67,7 +67,11 @@ fn current() -> Option<Arc<Session>> {
 }
 
 pub(crate) fn init() -> Answer {
-    let machine = Machine::find().map_err(|_| Status::DRIVER_NOT_LOADED)?;
+    let machine = Machine::find().map_err(|error| match error {
+        // What a real library says of a kernel module that is not its own.
+        MachineError::Version { .. } => Status::LIB_RM_VERSION_MISMATCH,
+        _ => Status::DRIVER_NOT_LOADED,
+    })?;
     // Not under the lock: it may hang.
     machine.suffer();
     match machine.presence() {

@@ -44,9 +44,9 @@ pub(crate) fn install(args: &Args, choices: &Install, out: &mut impl Write) -> a
             continue;
         };
         let versioned = format!("{name}.{}", description.driver);
-        let absent = match name {
+        let absent: Vec<&str> = match name {
             "libnvidia-ml.so" => nvml::absent_in(branch).collect(),
-            _ => Vec::new(),
+            _ => cuda::absent_in(description.cuda.number()).collect(),
         };
         copy(&source, &folder.join(&versioned), &absent)?;
         link(&folder.join(format!("{name}.1")), &versioned)?;
@@ -94,9 +94,15 @@ fn beside_us() -> anyhow::Result<PathBuf> {
     Ok(program.parent().map(Path::to_owned).unwrap_or_default())
 }
 
-/// Cargo leaves libraries that others depend on in a folder of its own.
+/// Cargo leaves libraries that others depend on in a folder of its own, and does not refresh the
+/// other copy: the newer of the two is meant.
 fn find(folder: &Path, name: &str) -> Option<PathBuf> {
-    [folder.join(name), folder.join("deps").join(name)].into_iter().find(|path| path.exists())
+    let places = [folder.join(name), folder.join("deps").join(name)];
+    let dated = places.into_iter().filter_map(|path| {
+        let changed = fs::metadata(&path).and_then(|file| file.modified()).ok()?;
+        Some((changed, path))
+    });
+    dated.max().map(|(_, path)| path)
 }
 
 /// Copies a library without some of its names. It appears whole or not at all: a process that

@@ -55,7 +55,8 @@ pub(crate) fn create(choices: &Create, out: &mut impl Write) -> anyhow::Result<(
         description.without_device_nodes = WithoutNodes::None;
     }
     let machine = Machine::create(&choices.folder, &description)?;
-    let folder = machine.folder().display();
+    let folder = std::path::absolute(machine.folder())?;
+    let folder = folder.display();
     let cards = description.cards.len();
     let model = description.cards.first().map_or("", |card| card.model.as_str());
     writeln!(out, "made {folder}: {cards} x {model}, driver {}", description.driver)?;

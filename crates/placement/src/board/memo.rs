@@ -1,6 +1,7 @@
 //! What was ranked before: the keys of every question, and which nodes changed since.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 use super::spec::Spec;
 
@@ -63,12 +64,9 @@ impl Memos {
         })
     }
 
-    /// The places whose keys `memo` must compute now.
-    pub(crate) fn changed(&self, memo: &Memo) -> Vec<usize> {
-        match memo.seen.and_then(|seen| self.log.get(seen.checked_sub(self.dropped)?..)) {
-            Some(changes) => changes.iter().map(|&place| place as usize).collect(),
-            None => (0..memo.keys.len()).collect(),
-        }
+    /// The places whose keys `memo` must compute now; nothing if all of them.
+    pub(crate) fn changed(&self, memo: &Memo) -> Option<&[u32]> {
+        self.log.get(memo.seen?.checked_sub(self.dropped)?..)
     }
 
     /// Keeps `memo` for the next time.
@@ -82,6 +80,20 @@ impl Memos {
 }
 
 impl Memo {
+    /// Computes all keys.
+    pub(crate) fn fill(&mut self, key: impl Fn(usize) -> u64) {
+        let mut place = 0;
+        for (keys, lowest) in self.keys.chunks_mut(BLOCK).zip(&mut self.lowest) {
+            *lowest = REFUSED;
+            for slot in keys {
+                *slot = key(place);
+                *lowest = (*lowest).min(*slot);
+                place += 1;
+            }
+        }
+    }
+
+    /// Computes the key of the node at `place` anew.
     pub(crate) fn set(&mut self, place: usize, key: u64) {
         let block = place / BLOCK;
         let before = std::mem::replace(&mut self.keys[place], key);
@@ -103,21 +115,37 @@ impl Memo {
     }
 }
 
-/// FNV-1a over the numbers of a question; equal hashes are told apart by the question itself.
+/// Equal hashes are told apart by the question itself.
 fn hash(spec: &Spec) -> u64 {
-    use std::hash::{Hash, Hasher};
-    struct Fnv(u64);
-    impl Hasher for Fnv {
-        fn finish(&self) -> u64 {
-            self.0
-        }
-        fn write(&mut self, bytes: &[u8]) {
-            for byte in bytes {
-                self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-            }
-        }
-    }
-    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    let mut hasher = Fnv::default();
     spec.hash(&mut hasher);
     hasher.finish()
+}
+
+/// FNV-1a, a word at a time where there is one: the same in every process, and what is hashed
+/// here nobody chooses to harm us.
+#[derive(Debug)]
+pub(crate) struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        // A product's low bits depend on low bits only, and tables look at these.
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+    }
 }

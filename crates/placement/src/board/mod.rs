@@ -2,12 +2,13 @@
 //!
 //! A board gives the same answers as asking every node in full, only faster: a question that
 //! was asked before is answered from the keys of the last time, after those nodes that have
-//! changed since are weighed again. `tests/laws.rs` holds it to that.
+//! changed since are weighed again. The laws of `tests` hold it to that.
 
 mod memo;
 mod numbers;
 mod row;
 mod spec;
+mod states;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +18,16 @@ use model::{CardModel, Node, PolicyName, Shape, Snapshot, Statistics};
 use memo::Memos;
 pub(crate) use memo::REFUSED;
 pub(crate) use numbers::{Numbers, Typical};
-use row::Row;
-pub(crate) use row::{HOT, IDLE, SELLS, Slot, View};
-pub(crate) use spec::{Asks, OnePart, Spec, bit};
+pub(crate) use row::{HOT, IDLE, Row, SELLS, Slot, View};
+pub(crate) use spec::{Asks, Needs, OnePart, Spec, bit};
+use states::States;
 
 use crate::Ask;
 use crate::fit::solve;
-use crate::policy::{Taken, node_key};
+use crate::policy::{One, Taken, node_key};
+
+/// How many states are kept at least before those that no card is in any more are forgotten.
+const MOST_STATES: usize = 4096;
 
 /// Nodes in order, packed. The first of two equal nodes wins.
 #[derive(Debug)]
@@ -31,6 +35,9 @@ pub struct Board {
     nodes: Vec<Arc<Node>>,
     rows: Vec<Row>,
     slots: Vec<Slot>,
+    /// The state of each of `slots`, by its number in `states`.
+    state_of: Vec<u32>,
+    states: States,
     models: Vec<CardModel>,
     shapes: BTreeMap<Shape, u32>,
     resources: Vec<String>,
@@ -51,6 +58,8 @@ impl Board {
             nodes: Vec::with_capacity(nodes.len()),
             rows: Vec::with_capacity(nodes.len()),
             slots: Vec::new(),
+            state_of: Vec::new(),
+            states: States::default(),
             models: Vec::new(),
             shapes: BTreeMap::new(),
             resources: Vec::new(),
@@ -87,8 +96,9 @@ impl Board {
         };
         self.numbers = Numbers::new(&statistics, prices, admitted);
         self.statistics = statistics;
-        for slot in &mut self.slots {
-            slot.weigh(&self.numbers);
+        self.states.weigh(&self.numbers);
+        for (slot, &state) in self.slots.iter_mut().zip(&self.state_of) {
+            *slot = self.states.slots()[state as usize];
         }
         for row in &mut self.rows {
             let range = row.start as usize..(row.start + row.len) as usize;
@@ -113,13 +123,24 @@ impl Board {
     pub fn best(&mut self, ask: &Ask) -> Option<usize> {
         let spec = self.spec(ask);
         if !spec.is_everything() {
-            let keys = (0..self.rows.len()).map(|place| self.key(place, &spec, ask));
-            let best = keys.enumerate().min_by_key(|(_, key)| *key);
+            let keys = self.keys_of(&spec, ask).enumerate();
+            let best = keys.min_by_key(|(_, key)| *key);
             return best.filter(|(_, key)| *key != REFUSED).map(|(place, _)| place);
         }
         let mut memo = self.memos.take(&spec, self.rows.len());
-        for place in self.memos.changed(&memo) {
-            memo.set(place, self.key(place, &spec, ask));
+        let mut one = self.one(&spec);
+        if let Some(changed) = self.memos.changed(&memo) {
+            for place in changed.iter().map(|&place| place as usize) {
+                memo.set(place, self.key(place, &spec, one.as_ref(), ask));
+            }
+        } else {
+            // Every card is looked at: weighing each state once saves most of it.
+            if let Some(one) = &mut one
+                && self.states.slots().len() < self.slots.len() / 2
+            {
+                one.weigh_states(&spec, self.states.slots(), &self.numbers);
+            }
+            memo.fill(|place| self.key(place, &spec, one.as_ref(), ask));
         }
         let best = memo.best();
         self.memos.put(memo);
@@ -128,8 +149,20 @@ impl Board {
 
     /// Where every node stands for `ask`: the lowest first, [`REFUSED`] if it does not fit.
     pub(crate) fn keys(&self, ask: &Ask) -> Vec<u64> {
-        let spec = self.spec(ask);
-        (0..self.rows.len()).map(|place| self.key(place, &spec, ask)).collect()
+        self.keys_of(&self.spec(ask), ask).collect()
+    }
+
+    fn keys_of(&self, spec: &Spec, ask: &Ask) -> impl Iterator<Item = u64> {
+        let one = self.one(spec);
+        (0..self.rows.len()).map(move |place| self.key(place, spec, one.as_ref(), ask))
+    }
+
+    /// What does not depend on the node, made ready once.
+    fn one(&self, spec: &Spec) -> Option<One> {
+        match spec.asks {
+            Asks::One { cards, part } => Some(One::new(spec, &self.numbers, cards, part)),
+            Asks::Host | Asks::Several => None,
+        }
     }
 
     /// The one node of a board of one, with what was learned.
@@ -149,27 +182,23 @@ impl Board {
         spec
     }
 
-    fn key(&self, place: usize, spec: &Spec, ask: &Ask) -> u64 {
+    fn key(&self, place: usize, spec: &Spec, one: Option<&One>, ask: &Ask) -> u64 {
         let view = self.view(place);
         if !spec.host_fits(view.row) {
             return REFUSED;
         }
         let node = &self.nodes[place];
-        match spec.asks {
-            Asks::Host => node_key(&view, spec, &self.numbers, Taken::Host, node, ask),
-            Asks::One { cards, part } => {
+        let key = |taken| node_key(&view, spec, &self.numbers, taken, node, ask);
+        match (spec.asks, one) {
+            (Asks::Host, _) => key(Taken::Host),
+            (_, Some(one)) => {
                 // Stranding weighs every card that fits, and so sees by itself if none does.
-                let weighed = cards == 1 && spec.policy == PolicyName::Stranding;
-                if !view.row.open || !weighed && !spec.enough(&view, cards, part) {
-                    return REFUSED;
-                }
-                node_key(&view, spec, &self.numbers, Taken::One { cards, part }, node, ask)
+                let weighed = one.cards == 1 && spec.policy == PolicyName::Stranding;
+                let may_fit = view.row.open && one.may_fit(view.row);
+                if may_fit && (weighed || one.fits(&view)) { key(Taken::One(one)) } else { REFUSED }
             }
-            Asks::Several => match solve(node, ask) {
-                Ok(search) => {
-                    let holds = search.holds();
-                    node_key(&view, spec, &self.numbers, Taken::Several(&holds), node, ask)
-                }
+            (_, None) => match solve(node, ask) {
+                Ok(search) => key(Taken::Several(&search.holds(), search.far(spec.near))),
                 Err(_) => REFUSED,
             },
         }
@@ -177,8 +206,8 @@ impl Board {
 
     fn view(&self, place: usize) -> View<'_> {
         let row = &self.rows[place];
-        let slots = &self.slots[row.start as usize..(row.start + row.len) as usize];
-        View { row, slots }
+        let range = row.start as usize..(row.start + row.len) as usize;
+        View { row, slots: &self.slots[range.clone()], states: &self.state_of[range] }
     }
 
     fn push(&mut self, node: Arc<Node>) {
@@ -186,7 +215,9 @@ impl Board {
         let row = self.row(&node, start);
         for state in &node.devices {
             let model = self.model(&state.device.model);
-            self.slots.push(Slot::of(state, model, &self.numbers));
+            let slot = Slot::of(state, model, &self.numbers);
+            self.state_of.push(self.states.number(&slot));
+            self.slots.push(slot);
         }
         self.rows.push(row);
         self.nodes.push(node);
@@ -195,15 +226,22 @@ impl Board {
     fn repack(&mut self, place: usize) {
         let node = self.nodes[place].clone();
         let (start, len) = (self.rows[place].start, self.rows[place].len as usize);
-        if node.devices.len() != len {
-            // Cards came or went: rare, so everything is packed anew.
+        let states = self.states.slots().len();
+        if node.devices.len() != len || states > MOST_STATES.max(4 * self.slots.len()) {
+            // Cards came or went, or too many states are of the past: rare, so everything is
+            // packed anew.
             *self = Self::of(std::mem::take(&mut self.nodes), self.statistics.clone());
             return;
         }
         let mut row = self.row(&node, start);
         for (i, state) in node.devices.iter().enumerate() {
             let model = self.model(&state.device.model);
-            self.slots[start as usize + i] = Slot::of(state, model, &self.numbers);
+            let slot = Slot::of(state, model, &self.numbers);
+            let at = start as usize + i;
+            if self.slots[at] != slot {
+                self.state_of[at] = self.states.number(&slot);
+                self.slots[at] = slot;
+            }
         }
         let slots = &self.slots[start as usize..start as usize + len];
         row.weigh(slots, &self.numbers);

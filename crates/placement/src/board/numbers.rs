@@ -80,7 +80,8 @@ impl Numbers {
             if per == 0 {
                 return i64::MAX;
             }
-            i64::try_from((u128::from(amount) * u128::from(per)) >> SHIFT).unwrap_or(i64::MAX)
+            // Where it exceeds 64 bits there is more than all cards of any node need.
+            amount.checked_mul(per).map_or(i64::MAX, |product| (product >> SHIFT).cast_signed())
         };
         served(cpu, self.per_cpu).min(served(memory >> 20, self.per_memory))
     }

@@ -1,8 +1,8 @@
 //! A question packed like the rows it is put to.
 
-use model::{Affinity, CardModel, MemoryAsk, Part, PolicyName, Request};
+use model::{Affinity, CardModel, MemoryAsk, Near, Part, PolicyName, Request};
 
-use super::row::{IDLE, Row, SELLS, Slot, View};
+use super::row::{IDLE, Row, SELLS, Slot};
 use crate::Ask;
 
 /// What a pod asks, as ranking needs it.
@@ -17,6 +17,8 @@ pub(crate) struct Spec {
     pub(crate) models: u64,
     pub(crate) tickets: Vec<(u16, u64)>,
     pub(crate) policy: PolicyName,
+    /// How near to one another it prefers several cards.
+    pub(crate) near: Option<Near>,
 }
 
 /// What it asks of the cards.
@@ -53,6 +55,12 @@ impl Spec {
             models: admitted.fold(0, |mask, (number, _)| mask | bit(number)),
             tickets: tickets.collect(),
             policy: ask.policy.node,
+            near: match request.affinity {
+                Affinity::Prefer(near) if request.containers.iter().any(|c| c.cards > 1) => {
+                    Some(near)
+                }
+                Affinity::Any | Affinity::Prefer(_) | Affinity::Require(_) => None,
+            },
         }
     }
 
@@ -77,39 +85,37 @@ impl Spec {
         let share = Needs { models, flags: SELLS, cores: 0, memory: 0, percent: 0 };
         match part {
             OnePart::Whole => Needs { flags: SELLS | IDLE, ..share },
-            OnePart::Exact { cores, memory } => Needs { cores, memory, ..share },
-            OnePart::Percent { cores, part } => Needs { cores, percent: part.into(), ..share },
+            OnePart::Exact { cores, memory } => Needs { memory, cores, ..share },
+            OnePart::Percent { cores, part } => Needs { cores, percent: part, ..share },
         }
-    }
-
-    /// Whether at least `cards` devices of `view` fit.
-    pub(crate) fn enough(&self, view: &View, cards: u32, part: OnePart) -> bool {
-        let needs = self.needs(part);
-        let fitting = view.slots.iter().filter(|slot| needs.are_met(slot));
-        fitting.take(cards as usize).count() == cards as usize
     }
 }
 
-/// What a device must have. One shape for every part, so that the loop over all devices of a
-/// cluster has no cases to tell apart.
+/// What a device must have. One shape for every part, so that a loop over devices has no cases to
+/// tell apart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs {
     models: u64,
-    flags: u8,
-    cores: u16,
     memory: u32,
-    percent: u64,
+    cores: u16,
+    percent: u16,
+    flags: u8,
 }
 
 impl Needs {
-    pub(crate) fn are_met(&self, slot: &Slot) -> bool {
-        // Memory of at least `percent` hundredths, rounded down, without a division.
-        let part = (u64::from(slot.memory) + 1) * 100 > u64::from(slot.all_memory) * self.percent;
-        slot.is(self.flags)
-            && self.models & bit(slot.model.into()) != 0
+    /// Whether `cards` devices of `row` may have it, as far as its sums tell: a node that is full
+    /// is passed over without a look at its devices.
+    pub(crate) const fn may_be_met(&self, cards: u32, row: &Row) -> bool {
+        row.most_cores >= self.cores && (self.flags & IDLE == 0 || row.idle >= cards)
+    }
+
+    /// Whether `slot` has it.
+    pub(crate) const fn are_met(&self, slot: &Slot) -> bool {
+        slot.flags & self.flags == self.flags
+            && self.models >> (slot.model & 63) & 1 == 1
             && slot.cores >= self.cores
             && slot.memory >= self.memory
-            && part
+            && slot.percent >= self.percent
     }
 }
 

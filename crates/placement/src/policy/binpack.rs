@@ -14,7 +14,7 @@ pub(super) fn node_key(view: &View, spec: &Spec) -> u64 {
         memory = (memory.0 + u64::from(slot.memory), memory.1 + u64::from(slot.all_memory));
     }
     let (first, second) = if spec.memory_only { (memory, cores) } else { (cores, memory) };
-    ratio(first) << 38 | ratio(second) << 14 | cards
+    ratio(first) << 31 | ratio(second) << 7 | cards.min(127)
 }
 
 /// How much is free, in 24 bits.

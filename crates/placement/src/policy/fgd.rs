@@ -17,26 +17,23 @@ pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken
     let left = cpu - spec.cpu;
     let drop = match taken {
         Taken::Host => before - fragmentation(&cards, left, &numbers.typical),
-        Taken::One { cards: 1, part } if !matches!(part, OnePart::Whole) => {
-            let (cores, needs) = (milli(part), spec.needs(part));
-            let fitting = (0..view.slots.len()).filter(|&i| needs.are_met(&view.slots[i]));
+        Taken::One(one) if one.cards == 1 && !matches!(one.part, OnePart::Whole) => {
+            let cores = milli(one.part);
             let mut best = i64::MIN;
-            for i in fitting {
+            for i in one.fitting(view) {
                 cards.free[i] -= cores;
                 best = best.max(before - fragmentation(&cards, left, &numbers.typical));
                 cards.free[i] += cores;
             }
             best
         }
-        Taken::One { cards: count, part } => {
-            let needs = spec.needs(part);
-            let fitting = (0..view.slots.len()).filter(|&i| needs.are_met(&view.slots[i]));
-            for i in fitting.take(count as usize) {
-                cards.free[i] -= milli(part).min(cards.free[i]);
+        Taken::One(one) => {
+            for i in one.fitting(view).take(one.cards as usize) {
+                cards.free[i] -= milli(one.part).min(cards.free[i]);
             }
             before - fragmentation(&cards, left, &numbers.typical)
         }
-        Taken::Several(holds) => {
+        Taken::Several(holds, _) => {
             for (place, hold) in holds {
                 let cores = if hold.whole { 1000 } else { hold.cores.0.saturating_mul(10) };
                 cards.free[*place] -= cores.min(cards.free[*place]);

@@ -3,6 +3,7 @@
 mod binpack;
 mod fgd;
 mod gpu_manager;
+mod near;
 mod random;
 mod spread;
 mod stranding;
@@ -12,8 +13,10 @@ use model::{
     Topology,
 };
 
+pub(crate) use near::Far;
+
 use crate::Ask;
-use crate::board::{Board, HOT, Numbers, OnePart, REFUSED, Spec, View};
+use crate::board::{Board, HOT, Needs, Numbers, OnePart, REFUSED, Row, Slot, Spec, View};
 
 /// How nodes are ranked, and how cards are picked on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +51,54 @@ impl Policy {
 pub(crate) enum Taken<'a> {
     /// CPU and memory of the host only.
     Host,
-    /// The same part of each of so many cards, still to be picked.
-    One { cards: u32, part: OnePart },
-    /// These parts of these cards, by place.
-    Several(&'a [(usize, Hold)]),
+    /// The same part of each of several cards, still to be picked.
+    One(&'a One),
+    /// These parts of these cards, by place, and how far they are from what is preferred.
+    Several(&'a [(usize, Hold)], Far),
+}
+
+/// The same part of each of so many cards, made ready once for all nodes.
+#[derive(Debug)]
+pub(crate) struct One {
+    pub(crate) cards: u32,
+    part: OnePart,
+    needs: Needs,
+    taking: stranding::Taking,
+    /// What taking it does to a card in each state, if that was worked out.
+    by_state: Option<Vec<stranding::OnState>>,
+}
+
+impl One {
+    pub(crate) fn new(spec: &Spec, numbers: &Numbers, cards: u32, part: OnePart) -> Self {
+        let taking = stranding::Taking::new(part, numbers);
+        Self { cards, part, needs: spec.needs(part), taking, by_state: None }
+    }
+
+    /// Works out what taking it does to a card in each of `states`, where the policy asks that of
+    /// every card.
+    pub(crate) fn weigh_states(&mut self, spec: &Spec, states: &[Slot], numbers: &Numbers) {
+        if spec.policy == PolicyName::Stranding && self.cards == 1 {
+            let weigh = |slot| stranding::OnState::new(self, slot, numbers);
+            self.by_state = Some(states.iter().map(weigh).collect());
+        }
+    }
+
+    /// The places of the devices of `view` that fit.
+    fn fitting(&self, view: &View) -> impl Iterator<Item = usize> {
+        let fits = |(place, slot)| self.needs.are_met(slot).then_some(place);
+        view.slots.iter().enumerate().filter_map(fits)
+    }
+
+    /// Whether `row` may have enough devices that fit; no is certain.
+    pub(crate) const fn may_fit(&self, row: &Row) -> bool {
+        self.needs.may_be_met(self.cards, row)
+    }
+
+    /// Whether enough devices of `view` fit.
+    pub(crate) fn fits(&self, view: &View) -> bool {
+        let wanted = self.cards as usize;
+        self.fitting(view).take(wanted).count() == wanted
+    }
 }
 
 /// Set in the keys of nodes that could only serve from hot cards: behind all others.
@@ -66,30 +113,32 @@ pub(crate) fn node_key(
     node: &Node,
     ask: &Ask,
 ) -> u64 {
-    let key = match spec.policy {
-        PolicyName::Stranding => stranding::node_key(view, spec, numbers, taken),
-        PolicyName::Fgd => fgd::node_key(view, spec, numbers, taken),
-        // gpu-manager leaves nodes to others; filling them up suits its rules for cards.
-        PolicyName::Binpack | PolicyName::GpuManager => binpack::node_key(view, spec),
-        PolicyName::Spread => spread::node_key(view, spec),
-        PolicyName::Random => random::hash(ask.request, node.name.as_str()) >> 2,
+    let far = match (spec.near, taken) {
+        (Some(near), Taken::One(one)) if one.cards > 1 => {
+            Far::of(near, &node.topology, one.cards, one.fitting(view).collect())
+        }
+        (_, Taken::Several(_, far)) => far,
+        (_, Taken::Host | Taken::One(_)) => Far::default(),
     };
-    if view.row.hot && key != REFUSED && is_strained(view, spec, taken) {
-        key | STRAINED
-    } else {
-        key
-    }
+    let key = match spec.policy {
+        PolicyName::Stranding => stranding::node_key(view, spec, numbers, taken, far),
+        PolicyName::Fgd => far.before(fgd::node_key(view, spec, numbers, taken)),
+        // gpu-manager leaves nodes to others; filling them up suits its rules for cards.
+        PolicyName::Binpack | PolicyName::GpuManager => far.before(binpack::node_key(view, spec)),
+        PolicyName::Spread => far.before(spread::node_key(view, spec)),
+        PolicyName::Random => far.before(random::hash(ask.request, node.name.as_str()) >> 4),
+    };
+    if view.row.hot && key != REFUSED && is_strained(view, taken) { key | STRAINED } else { key }
 }
 
-fn is_strained(view: &View, spec: &Spec, taken: Taken) -> bool {
+fn is_strained(view: &View, taken: Taken) -> bool {
     match taken {
         Taken::Host => false,
-        Taken::One { cards, part } => {
-            let needs = spec.needs(part);
-            let cool = view.slots.iter().filter(|slot| !slot.is(HOT) && needs.are_met(slot));
-            cool.take(cards as usize).count() < cards as usize
+        Taken::One(one) => {
+            let cool = view.slots.iter().filter(|slot| !slot.is(HOT) && one.needs.are_met(slot));
+            cool.count() < one.cards as usize
         }
-        Taken::Several(holds) => holds.iter().any(|(place, _)| view.slots[*place].is(HOT)),
+        Taken::Several(holds, _) => holds.iter().any(|(place, _)| view.slots[*place].is(HOT)),
     }
 }
 

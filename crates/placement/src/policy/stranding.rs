@@ -7,6 +7,7 @@
 //! + how wanted this kind of node is by others             1.25 * price * what is taken
 //! + what the rest of the card is worth less to shares     0.6 * (V(before) - V(after))
 //! + a little for every node that stays open               0.025 * room(after)
+//! + cards further apart than the pod prefers              1/4 for each and step, see `near`
 //! ```
 //!
 //! S(node) = max(0, room - CPU left / CPU per card, room - memory left / memory per card), where
@@ -15,7 +16,7 @@
 
 use model::{Part, Statistics};
 
-use super::{Free, Taken};
+use super::{Far, Free, One, Taken};
 use crate::board::{Numbers, OnePart, REFUSED, Slot, Spec, View};
 
 /// The weights, in 1024ths. Chosen on a few of the public workloads and confirmed on others and
@@ -23,14 +24,19 @@ use crate::board::{Numbers, OnePart, REFUSED, Slot, Spec, View};
 const PRICE: i64 = 1280;
 const VALUE: i64 = 614;
 const OPEN: i64 = 26;
+/// What a card is worth less for each step that it is further from the others than preferred, in
+/// millionths.
+const FAR: i64 = 250_000;
 /// Costs are compared in steps of this.
 const STEP: i64 = 20_000;
 const CARD: i64 = 1_000_000;
+/// More than any cost: no card fits. With a cost added it is still a number.
+const NO_CARD: i64 = 1 << 60;
 /// Keeps every cost positive.
 const OFFSET: i64 = 1 << 50;
 
 /// The cheapest way first; [`REFUSED`] if a pod of one card fits on none.
-pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken) -> u64 {
+pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken, far: Far) -> u64 {
     let row = view.row;
     let costs = Costs {
         room: row.room,
@@ -45,32 +51,32 @@ pub(super) fn node_key(view: &View, spec: &Spec, numbers: &Numbers, taken: Taken
             let size = i64::try_from(part).unwrap_or(cards);
             costs.of(Effect { size, ..Effect::default() })
         }
-        Taken::One { cards, part } => {
-            let (needs, mut weighing) = (spec.needs(part), Weighing::new(part, numbers));
-            let fitting = view.slots.iter().filter(|slot| needs.are_met(slot));
-            if cards == 1 {
-                match fitting.map(|slot| costs.of(weighing.effect(slot))).min() {
-                    Some(cost) => cost,
-                    None => return REFUSED,
-                }
-            } else {
-                let mut effects: Vec<Effect> = fitting.map(|slot| weighing.effect(slot)).collect();
-                effects.sort_by_key(|effect| effect.value / STEP);
-                costs.of(effects.into_iter().take(cards as usize).sum())
+        Taken::One(one) if one.cards == 1 => {
+            let cheapest = cheapest(view, one, &costs, numbers);
+            if cheapest >= NO_CARD {
+                return REFUSED;
             }
+            cheapest
         }
-        Taken::Several(holds) => {
+        Taken::One(one) => {
+            let effect = |place: usize| one.taking.effect(&view.slots[place], numbers);
+            let mut effects: Vec<Effect> = one.fitting(view).map(effect).collect();
+            effects.sort_by_key(|effect| effect.value / STEP);
+            costs.of(effects.into_iter().take(one.cards as usize).sum())
+        }
+        Taken::Several(holds, _) => {
             let effects = holds.iter().map(|(place, hold)| {
                 let cores = u16::try_from(hold.cores.0).unwrap_or(u16::MAX);
                 let memory = u32::try_from(hold.memory.0).unwrap_or(u32::MAX);
                 let part =
                     if hold.whole { OnePart::Whole } else { OnePart::Exact { cores, memory } };
-                Weighing::new(part, numbers).effect(&view.slots[*place])
+                Taking::new(part, numbers).effect(&view.slots[*place], numbers)
             });
             costs.of(effects.sum())
         }
     };
-    (((cost >> 10) - row.stranded + OFFSET) / STEP).unsigned_abs()
+    let far = FAR * far.of_all_cards();
+    (((cost >> 10) + far - row.stranded + OFFSET) / STEP).unsigned_abs()
 }
 
 /// What the cost of a placement on one node depends on.
@@ -84,8 +90,12 @@ impl Costs {
     /// The cost of `effect` in 1024ths of a millionth, but for what is stranded already.
     fn of(&self, effect: Effect) -> i64 {
         let room = self.room - effect.room;
-        let stranded = room.saturating_sub(self.served).max(0);
-        (stranded << 10) + self.price * effect.size + VALUE * effect.value + OPEN * room
+        self.stranded(room) + self.price * effect.size + VALUE * effect.value + OPEN * room
+    }
+
+    /// How much of `room` the host cannot serve, in 1024ths.
+    fn stranded(&self, room: i64) -> i64 {
+        (room - self.served).max(0) << 10
     }
 }
 
@@ -110,49 +120,90 @@ impl std::iter::Sum for Effect {
     }
 }
 
-/// Weighs one part on one card after the other.
-struct Weighing<'a> {
-    numbers: &'a Numbers,
+/// A part of a card, as it is taken from one card after the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taking {
     /// Compute taken.
     cores: u32,
-    /// Memory taken, as an amount; nothing if `by_memory` holds for every card.
-    memory: Option<u32>,
-    /// What the memory is worth in compute on cards of `all_memory`: cards of a node are mostly
-    /// equal.
-    all_memory: u32,
-    by_memory: u32,
+    /// Memory taken, as the compute it stands for.
+    memory: Memory,
 }
 
-impl<'a> Weighing<'a> {
-    fn new(part: OnePart, numbers: &'a Numbers) -> Self {
-        let whole =
-            Self { numbers, cores: 1_000_000, memory: None, all_memory: 0, by_memory: 1_000_000 };
+#[derive(Debug, Clone, Copy)]
+enum Memory {
+    /// The same on all cards.
+    Part(u32),
+    /// An amount, which is more of a small card than of a large one.
+    Amount(u32),
+}
+
+impl Taking {
+    pub(super) fn new(part: OnePart, numbers: &Numbers) -> Self {
+        let cores = |percent: u16| u32::from(percent) * 10_000;
         match part {
-            OnePart::Whole => whole,
-            OnePart::Percent { cores, part } => {
-                let by_memory = numbers.percent_as_compute(part);
-                Self { cores: u32::from(cores) * 10_000, by_memory, ..whole }
-            }
-            OnePart::Exact { cores, memory } => {
-                Self { cores: u32::from(cores) * 10_000, memory: Some(memory), ..whole }
+            OnePart::Whole => Self { cores: 1_000_000, memory: Memory::Part(1_000_000) },
+            OnePart::Percent { cores: percent, part } => Self {
+                cores: cores(percent),
+                memory: Memory::Part(numbers.percent_as_compute(part)),
+            },
+            OnePart::Exact { cores: percent, memory } => {
+                Self { cores: cores(percent), memory: Memory::Amount(memory) }
             }
         }
     }
 
-    fn effect(&mut self, slot: &Slot) -> Effect {
-        if let Some(memory) = self.memory.filter(|_| self.all_memory != slot.all_memory) {
-            self.by_memory = self.numbers.memory_as_compute(memory, slot.all_memory);
-            self.all_memory = slot.all_memory;
-        }
+    fn effect(&self, slot: &Slot, numbers: &Numbers) -> Effect {
+        let memory = match self.memory {
+            Memory::Part(part) => part,
+            Memory::Amount(amount) => numbers.memory_as_compute(amount, slot.all_memory),
+        };
         let cores_left = (u32::from(slot.cores) * 10_000).saturating_sub(self.cores);
-        let memory_left = slot.memory_effective.saturating_sub(self.by_memory);
-        let after = cores_left.min(memory_left).min(slot.effective);
+        let memory_left = slot.memory_effective.saturating_sub(memory);
+        let left = cores_left.min(memory_left).min(slot.effective);
         Effect {
-            room: (slot.effective - after).into(),
-            value: (slot.value - self.numbers.value(after)).into(),
-            size: self.cores.max(self.by_memory).min(1_000_000).into(),
+            room: (slot.effective - left).into(),
+            value: (slot.value - numbers.value(left)).into(),
+            size: self.cores.max(memory).min(1_000_000).into(),
         }
     }
+}
+
+/// What taking a part does to a card in some state: all of its cost that does not depend on the
+/// node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OnState {
+    /// [`NO_CARD`] if it does not fit, else what the loss of value costs.
+    value: i64,
+    /// Room lost.
+    room: i32,
+    /// As in [`Effect`].
+    size: i32,
+}
+
+impl OnState {
+    pub(super) fn new(one: &One, slot: &Slot, numbers: &Numbers) -> Self {
+        let Effect { room, value, size } = one.taking.effect(slot, numbers);
+        // A card has a million of each.
+        let small = |amount: i64| i32::try_from(amount).unwrap_or(i32::MAX);
+        let value = if one.needs.are_met(slot) { VALUE * value } else { NO_CARD };
+        Self { value, room: small(room), size: small(size) }
+    }
+}
+
+/// The cost on the cheapest card of a node that fits; at least [`NO_CARD`] if none does.
+fn cheapest(view: &View, one: &One, costs: &Costs, numbers: &Numbers) -> i64 {
+    let cost = |on: OnState| {
+        let room = costs.room - i64::from(on.room);
+        costs.stranded(room) + OPEN * room + costs.price * i64::from(on.size) + on.value
+    };
+    let all = if let Some(known) = &one.by_state {
+        // Nothing in this loop is decided by branches: which cards fit is as good as random.
+        view.states.iter().map(|&state| cost(known[state as usize])).min()
+    } else {
+        let fitting = view.slots.iter().filter(|slot| one.needs.are_met(slot));
+        fitting.map(|slot| cost(OnState::new(one, slot, numbers))).min()
+    };
+    all.unwrap_or(NO_CARD)
 }
 
 /// The card that loses least value first, then the first.

@@ -1,10 +1,11 @@
 //! Which nodes, best first.
 
-use model::PolicyName::{Binpack, Random, Spread};
-use model::{Node, Overrides, Part};
-use placement::{Ask, Policy, decide, rank};
+use model::PolicyName::{Binpack, Random, Spread, Stranding};
+use model::arb::node_name;
+use model::{Affinity, MilliCpu, Near, Node, Overrides, Part, PolicyName, Workload};
+use placement::{Ask, Policy, decide, learn, rank};
 
-use crate::build::{Cards, apps, node, percent, share, snapshot};
+use crate::build::{Cards, apps, machine, node, percent, share, snapshot};
 
 fn order(nodes: Vec<Node>, policy: Policy) -> Vec<String> {
     let snapshot = snapshot(nodes);
@@ -71,6 +72,73 @@ fn node_and_device_policy_are_apart_and_a_pod_may_choose() {
     assert_eq!(decide(Policy { node: Binpack, device: Spread }, none), "GPU-a-0");
     let choice = Overrides { node: Some(Spread), device: None };
     assert_eq!(decide(Policy { node: Binpack, device: Spread }, choice), "GPU-b-0");
+}
+
+#[test]
+fn a_node_that_can_give_near_cards_comes_first_where_they_are_preferred() {
+    let named = |name: &str, profile: &str, taken: &[usize]| Node {
+        name: node_name(name),
+        ..machine(profile, taken)
+    };
+    let first = |nodes: &[Node], affinity, cards, policy| {
+        let snapshot = snapshot(nodes.to_vec());
+        let mut wanted = apps(&[(cards, Part::Whole)]);
+        wanted.affinity = affinity;
+        let ask = Ask::new(&snapshot, &wanted, Policy::both(policy));
+        let ranking = rank(&snapshot, &ask);
+        ranking.fitting.iter().map(|node| node.name.to_string()).collect::<Vec<_>>().concat()
+    };
+    // On `a` no two free cards are linked (0-5 and 3-6 have no bridge) or on one NUMA node; on `b`
+    // 4-5 are on one; on `c` 4-7 are linked and on one.
+    let nodes = [
+        named("a", "dgx-1v", &[1, 2, 4, 5, 6, 7]),
+        named("b", "pcie-x8", &[0, 1, 2, 3, 6, 7]),
+        named("c", "dgx-1v", &[0, 1, 2, 3, 5, 6]),
+    ];
+    for policy in PolicyName::ALL {
+        let linked = first(&nodes, Affinity::Prefer(Near::Link), 2, policy);
+        assert!(linked.starts_with(['a', 'c']) && linked.ends_with('b'), "{policy}: {linked}");
+    }
+    // 0 and 3 of `a` are linked; 0 and 5 are neither linked nor on one NUMA node.
+    let apart = [named("a", "dgx-1v", &[1, 2, 3, 4, 6, 7]), nodes[1].clone(), nodes[2].clone()];
+    for policy in PolicyName::ALL {
+        assert_eq!(first(&apart, Affinity::Prefer(Near::Link), 2, policy), "cba", "{policy}");
+        let numa = first(&apart, Affinity::Prefer(Near::Numa), 2, policy);
+        assert!(numa.ends_with('a'), "{policy}: {numa}");
+        // One card is near to itself, and who does not care gets what the policy says.
+        let one = first(&apart, Affinity::Prefer(Near::Link), 1, policy);
+        assert_eq!(one, first(&apart, Affinity::Any, 1, policy), "{policy}");
+    }
+    assert_eq!(first(&apart, Affinity::Any, 2, Binpack), "abc");
+    assert_eq!(first(&apart, Affinity::Require(Near::Link), 2, Binpack), "c");
+}
+
+#[test]
+fn near_cards_are_worth_a_little_room_but_not_any() {
+    // Cards usually come with 8 CPUs; this pod takes 32 with two. On `a` its cards are linked, on
+    // `b` they are on different sockets.
+    let mut near = machine("dgx-1v", &[0, 1, 2, 3]);
+    near.name = node_name("a");
+    let mut apart = machine("pcie-x8", &[0, 1, 2, 4, 5, 6]);
+    apart.name = node_name("b");
+    let goes_to = |cpu_on_a: u64| {
+        let mut nodes = vec![near.clone(), apart.clone()];
+        nodes[0].free.cpu = MilliCpu(cpu_on_a);
+        let mut wanted = apps(&[(2, Part::Whole)]);
+        wanted.host.cpu = MilliCpu(32_000);
+        wanted.affinity = Affinity::Prefer(Near::Link);
+        let mut usual = apps(&[(1, Part::Whole)]);
+        usual.host.cpu = MilliCpu(8_000);
+        let mut workload = Workload::default();
+        workload.see(&usual);
+        let snapshot = snapshot(nodes);
+        let statistics = learn(&workload, snapshot.nodes().iter().map(AsRef::as_ref));
+        let snapshot = snapshot.with_statistics(statistics.into());
+        let ask = Ask::new(&snapshot, &wanted, Policy::both(Stranding));
+        decide(&snapshot, &ask).unwrap().node().to_string()
+    };
+    // With CPU for the other two cards of `a` as well, and with none left for them.
+    assert_eq!([goes_to(64_000), goes_to(34_000)], ["a", "b"]);
 }
 
 #[test]

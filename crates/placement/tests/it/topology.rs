@@ -85,8 +85,12 @@ impl Judge<'_> {
         all.max_by_key(|set| {
             let left: Vec<u32> = free.iter().copied().filter(|card| !set.contains(card)).collect();
             let left = subsets(&left, wanted).iter().map(|set| self.worth(set)).max().unwrap_or(0);
-            let numa = affinity == Affinity::Prefer(Near::Numa) && self.numa(set);
-            (numa, self.worth(set) + left, self.worth(set), Reverse(set.clone()))
+            let preferred = match affinity {
+                Affinity::Prefer(Near::Link) => self.joined(set),
+                Affinity::Prefer(Near::Numa) => self.numa(set),
+                Affinity::Any | Affinity::Require(_) => false,
+            };
+            (preferred, self.worth(set) + left, self.worth(set), Reverse(set.clone()))
         })
     }
 }

@@ -71,4 +71,5 @@ const EXAMPLES: &str = "  nanogpu-sim generate --nodes 200 --pods 5000 --out mad
   nanogpu-sim replay --nodes made/nodes.csv --pods made/pods.csv --policy stranding,fgd,binpack \
      --plot made.svg
   nanogpu-sim replay --nodes made/nodes.csv --pods made/pods.csv --churn 10000
+  nanogpu-sim generate --topology --nodes 200 --pods 2000 --out wired
   nanogpu-sim replay --help";

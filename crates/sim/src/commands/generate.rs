@@ -21,6 +21,9 @@ pub(super) struct Generate {
     /// What decides them
     #[arg(long, default_value_t = 42)]
     seed: u64,
+    /// With machines whose wiring is known, and pods that prefer or require near cards
+    #[arg(long)]
+    topology: bool,
     /// The folder for nodes.csv and pods.csv; made if it is not there
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -28,7 +31,12 @@ pub(super) struct Generate {
 
 impl Generate {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<()> {
-        let made = Made::new(usize::try_from(self.nodes)?, usize::try_from(self.pods)?, self.seed);
+        let (nodes, pods) = (usize::try_from(self.nodes)?, usize::try_from(self.pods)?);
+        let made = if self.topology {
+            Made::wired(nodes, pods, self.seed)
+        } else {
+            Made::new(nodes, pods, self.seed)
+        };
         let folder = &self.out;
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let (nodes, pods) = (folder.join("nodes.csv"), folder.join("pods.csv"));

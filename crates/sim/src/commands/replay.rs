@@ -119,9 +119,9 @@ fn percent(text: &str) -> Result<f64> {
 
 // As values, because the documentation lint wants ticks around these names and help shows them.
 const NODES: &str =
-    "The nodes, as CSV: sn, cpu_milli, memory_mib, gpu, model and, if known, card_mem_mib";
+    "The nodes, as CSV: sn, cpu_milli, memory_mib, gpu, model and, if known, card_mem_mib, machine";
 const PODS: &str = "The pods, as CSV: name, cpu_milli, memory_mib, num_gpu, gpu_milli and, if \
-     wanted, gpu_spec, gpu_mem_mib";
+     wanted, gpu_spec, gpu_mem_mib, topology";
 
 const OURS: [(PolicyName, &str); 6] = [
     (PolicyName::Stranding, "the default: keeps CPU, memory and rare cards from being stranded"),

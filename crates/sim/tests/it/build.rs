@@ -20,6 +20,7 @@ pub(crate) fn node(name: &str, cpus: u64, cards: u32, model: &str) -> Node {
         gpu: cards,
         model: model.to_owned(),
         card_mem_mib: None,
+        machine: String::new(),
     };
     row.node().unwrap()
 }
@@ -38,6 +39,7 @@ pub(crate) fn row(name: &str, milli: u32) -> PodRow {
         gpu_milli: milli.min(1000),
         gpu_spec: String::new(),
         gpu_mem_mib: None,
+        topology: String::new(),
         creation_time: 0,
         deletion_time: 0,
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use model::{Affinity, Near, Node};
 use sim::generate::Made;
 use sim::trace;
 use sim::trace::Class;
@@ -68,5 +69,33 @@ fn every_pod_fits_some_empty_node_that_it_names() {
                 && pod.memory_mib <= node.memory_mib
         });
         assert!(fits, "{pod:?}");
+    }
+}
+
+#[test]
+fn wired_machines_and_wishes_are_as_documented() {
+    let made = Made::wired(200, 20_000, 3);
+    let scene = made.scene("made").unwrap();
+    assert!(scene.nodes.iter().all(|node| node.topology.count() == node.devices.len()));
+    assert!(scene.nodes.iter().any(|node| node.topology.most(Near::Link) == 8));
+    let several = || made.pods.iter().filter(|row| row.num_gpu > 1);
+    let wish =
+        |wish: &str| several().filter(|row| row.topology == wish).count() * 100 / several().count();
+    // No machine has eight cards on one NUMA node, so a few wishes were dropped.
+    let shares = ["", "link", "numa", "link-strict", "numa-strict"].map(wish);
+    let within = |expected: usize, got: usize| got.abs_diff(expected) <= 3;
+    let expected = [41, 25, 10, 15, 8];
+    assert!(expected.iter().zip(shares).all(|(e, got)| within(*e, got)), "{shares:?}");
+    assert!(made.pods.iter().all(|row| row.num_gpu > 1 || row.topology.is_empty()));
+    // What is required some empty node has.
+    for pod in &scene.pods {
+        let Affinity::Require(near) = pod.request.affinity else { continue };
+        let container = &pod.request.containers[0];
+        let serves = |node: &Node| {
+            node.topology.most(near) >= container.cards
+                && node.free.cpu >= pod.request.host.cpu
+                && pod.request.selector.admits(&node.devices[0].device)
+        };
+        assert!(scene.nodes.iter().any(serves), "{:?}", pod.request);
     }
 }

@@ -7,6 +7,8 @@ mod commands;
 #[cfg(test)]
 mod generating;
 #[cfg(test)]
+mod nearness;
+#[cfg(test)]
 mod outputs;
 #[cfg(test)]
 mod protocol;

@@ -73,6 +73,22 @@ fn nodes_stand_in_an_order_of_the_seed() {
 }
 
 #[test]
+fn where_an_order_is_given_nothing_is_left_to_chance() {
+    let nodes: Vec<Node> = (0..9).map(|i| node(&format!("n{i}"), 8, 1, "T4")).collect();
+    let pods = pods(13, 1000);
+    assert_eq!(come(Order::Given, 1, &pods), (0..13).collect::<Vec<_>>());
+    let given = Run { order: Order::Given, ..in_order() };
+    for seed in 1..5 {
+        let world = World::new(&nodes, &pods, given, fastrand::Rng::with_seed(seed));
+        let ids = world.nodes().iter().map(|node| node.devices[0].device.id.to_string());
+        assert_eq!(
+            ids.collect::<Vec<_>>(),
+            (0..9).map(|i| format!("GPU-n{i}-0")).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
 fn results_are_means_within_the_rounded_percent() {
     // Two cards: each pod is half a percent, so two fall into each rounded one.
     let outcome = run(&[node("a", 64, 2, "T4")], &pods(8, 10), Run { to: 2, ..in_order() }, 1);

@@ -4,3 +4,5 @@
 mod engine;
 #[cfg(test)]
 mod kill;
+#[cfg(test)]
+mod sharing;

@@ -49,6 +49,24 @@ fn by_bus_id(session: &Session, text: &str, device: Pointer<Handle>) -> Answer {
     by(session, device, |card| card.bus_numbers() == Some(wanted))
 }
 
+/// A UUID as text, however it was given.
+fn written(uuid: &Uuid) -> Answer<String> {
+    let bytes: Vec<u8> = uuid.value.iter().flat_map(|letter| letter.to_ne_bytes()).collect();
+    match uuid.kind {
+        1 => {
+            let text = CStr::from_bytes_until_nul(&bytes).ok().and_then(|text| text.to_str().ok());
+            text.map(str::to_owned).ok_or(Status::INVALID_ARGUMENT)
+        }
+        2 => {
+            let number = bytes.first_chunk().map(|bytes| u128::from_be_bytes(*bytes));
+            let hex = format!("{:032x}", number.unwrap_or_default());
+            let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+            Ok(format!("GPU-{}", parts.join("-")))
+        }
+        _ => Err(Status::INVALID_ARGUMENT),
+    }
+}
+
 calls! {
     nvmlDeviceGetHandleByIndex(index: u32, device: Pointer<Handle>) |session| {
         by_index(session, index, device)
@@ -69,10 +87,7 @@ calls! {
 
     nvmlDeviceGetHandleByUUIDV(uuid: Pointer<Uuid>, device: Pointer<Handle>) |session| {
         since(565, session, |session| {
-            let uuid = uuid.get()?;
-            let bytes: Vec<u8> = uuid.value.iter().flat_map(|letter| letter.to_ne_bytes()).collect();
-            let text = CStr::from_bytes_until_nul(&bytes).ok().and_then(|text| text.to_str().ok());
-            by_uuid(session, text.ok_or(Status::INVALID_ARGUMENT)?, device)
+            by_uuid(session, &written(&uuid.get()?)?, device)
         })
     }
 

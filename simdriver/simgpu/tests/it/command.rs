@@ -1,7 +1,8 @@
 //! The command line, from making a machine to breaking it.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const SIMGPU: &str = env!("CARGO_BIN_EXE_nanogpu-simgpu");
 
@@ -139,5 +140,51 @@ fn device_nodes_are_made_for_each_card() {
     bench.said(&["nodes", dev.to_str().unwrap()]);
     for name in ["nvidiactl", "nvidia-uvm", "nvidia0", "nvidia3"] {
         assert!(dev.join(name).exists(), "{name}");
+    }
+}
+
+/// Runs a command in a PID namespace of its own.
+fn apart(machine: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", SIMGPU]).args(words);
+    command.env("NANOGPU_SIMGPU", machine);
+    command
+}
+
+/// The PID of the first process in what `show` printed.
+fn pid_shown(shown: &str) -> u32 {
+    let line = shown.lines().last().unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn pids_are_the_hosts_or_the_callers() {
+    for choices in [&[][..], &["--host-pids"]] {
+        let bench = Bench::new(choices);
+        let load = ["load", "--rogue", "--memory", "1GiB", "--seconds", "0"];
+        let holder = apart(&bench.machine(), &load).stdout(Stdio::piped()).spawn();
+        let mut holder = holder.unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line.is_empty() {
+            println!("skipped: no right to make PID namespaces");
+            holder.wait().unwrap();
+            return;
+        }
+        // Where it is, it is the first process.
+        assert!(line.ends_with("as process 1\n"), "{line}");
+        let seen_here = pid_shown(&bench.said(&["show"]));
+        let command = std::fs::read_to_string(format!("/proc/{seen_here}/comm")).unwrap();
+        assert_eq!(command, "nanogpu-simgpu\n");
+        let elsewhere = apart(&bench.machine(), &["show"]).output().unwrap();
+        let seen_elsewhere = pid_shown(&text(&elsewhere.stdout));
+        if choices.is_empty() {
+            // It cannot be seen from there, though its memory can.
+            assert_eq!(seen_elsewhere, 0);
+        } else {
+            assert_eq!(seen_elsewhere, seen_here);
+        }
+        holder.kill().unwrap();
+        holder.wait().unwrap();
     }
 }
