@@ -104,6 +104,15 @@ const SOAKS: &[Soak] = &[
             ],
         },
     },
+    Soak {
+        name: "rounds",
+        about: "50 pods at once while scheduler and API server are killed and paused, 200 rounds",
+        invocation: Invocation {
+            env: &[("NANOGPU_ROUNDS", "200")],
+            unset: &[],
+            line: &["cargo", "test", "-p", "stories", "--test", "scheduling", "rounds"],
+        },
+    },
 ];
 
 /// Prints what there is, a line each.
@@ -139,7 +148,7 @@ mod tests {
         let error = run(Path::new("."), "nonsense").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no soak is called `nonsense`; there are: laws, fuzz, openb, simgpu"
+            "no soak is called `nonsense`; there are: laws, fuzz, openb, simgpu, cuda, rounds"
         );
     }
 

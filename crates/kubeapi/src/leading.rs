@@ -12,7 +12,6 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use kube::{Client, Error};
-use tokio::sync::watch;
 
 /// Annotation of the Lease: where the leader is reached.
 const ADDRESS: &str = "nano-gpu/leader-address";
@@ -69,21 +68,11 @@ pub struct Election {
 #[derive(Debug, Clone)]
 pub struct Elected {
     term: Arc<Mutex<Term>>,
-    changed: watch::Receiver<u64>,
 }
 
 impl Leadership for Elected {
     fn term(&self) -> Term {
         self.term.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Elected {
-    /// Returns when leading begins or ends.
-    pub async fn changed(&mut self) {
-        if self.changed.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
     }
 }
 
@@ -123,8 +112,7 @@ impl Election {
         F: Future<Output = ()> + Send,
     {
         let term = Arc::new(Mutex::new(Term::Others { address: None }));
-        let (tell, changed) = watch::channel(0);
-        let elected = Elected { term: term.clone(), changed };
+        let elected = Elected { term: term.clone() };
         let leases: Api<Lease> = Api::namespaced(client, &self.namespace);
         let run = async move {
             let mut stop = std::pin::pin!(stop);
@@ -145,7 +133,7 @@ impl Election {
                         None
                     }
                 };
-                let led = {
+                {
                     let mut term = term.lock().unwrap_or_else(PoisonError::into_inner);
                     let led = matches!(&*term, Term::Ours { .. });
                     match now {
@@ -164,10 +152,6 @@ impl Election {
                             }
                         }
                     }
-                    led != matches!(&*term, Term::Ours { .. })
-                };
-                if led {
-                    tell.send_modify(|count| *count += 1);
                 }
                 tokio::select! {
                     () = tokio::time::sleep(self.renew) => {}
@@ -181,7 +165,6 @@ impl Election {
                     Term::Ours { .. }
                 )
             };
-            tell.send_modify(|count| *count += 1);
             if led {
                 self.give_back(&leases).await;
             }

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::service::Answer;
 use crate::verbs::bind::{BindError, BoundPod};
-use crate::verbs::wire::BindResult;
+use crate::verbs::wire::{BindResult, FilterResult};
 
 /// Header of a bind that was handed on, so that it is not handed on again.
 pub const FORWARDED: &str = "x-nanogpu-forwarded";
@@ -64,20 +64,49 @@ impl Peers {
 
     /// The leader's answer to a bind. Nothing: we lead, or know of no leader.
     pub async fn forward(&self, body: &Bytes) -> Option<Answer> {
+        let error = BindError::NotLeading.to_string();
+        let unreached = serde_json::to_vec(&BindResult { error }).unwrap_or_default();
+        let answer = self.ask_leader("/nanogpu/bind", body).await?;
+        Some(answer.unwrap_or(Answer { status: 200, body: unreached }))
+    }
+
+    /// The leader's answer to a decision in filter. Nothing: we lead, or know of no leader.
+    pub async fn forward_predicate(&self, body: &Bytes) -> Option<Answer> {
+        let error = FilterResult::error(BindError::NotLeading.to_string());
+        let unreached = serde_json::to_vec(&error).unwrap_or_default();
+        let answer = self.ask_leader("/nanogpu/predicates", body).await?;
+        Some(answer.unwrap_or(Answer { status: 200, body: unreached }))
+    }
+
+    /// Lets the leader know of a pod that was refused here, so that it is woken, and others are
+    /// evicted for it. False: nobody else knows of it.
+    pub async fn pass_on(&self, body: &Bytes) -> bool {
+        let answer = self.ask_leader("/nanogpu/filter", body).await;
+        answer.flatten().is_some_and(|answer| answer.status == 200)
+    }
+
+    /// Whether another replica leads and can be told of things.
+    pub fn has_leader(&self) -> bool {
+        let others = matches!(self.leadership.term(), Term::Others { address: Some(_) });
+        others && self.tls.is_some()
+    }
+
+    /// What the leader answers, or that it did not; nothing if there is none but us.
+    async fn ask_leader(&self, path: &str, body: &Bytes) -> Option<Option<Answer>> {
         let Term::Others { address: Some(address) } = self.leadership.term() else { return None };
         let tls = self.tls.clone()?;
-        let sent = tokio::time::timeout(self.patience, send(&address, tls, body.clone())).await;
-        match sent {
+        let sent = send(&address, tls, path, body.clone());
+        Some(match tokio::time::timeout(self.patience, sent).await {
             Ok(Ok(answer)) => Some(answer),
             Ok(Err(error)) => {
                 tracing::warn!(address, %error, "leader not reached");
-                Some(unreached())
+                None
             }
             Err(_) => {
                 tracing::warn!(address, "leader did not answer");
-                Some(unreached())
+                None
             }
-        }
+        })
     }
 
     /// Tells the pod's author what was read differently from what is written.
@@ -110,19 +139,19 @@ impl Peers {
     }
 }
 
-fn unreached() -> Answer {
-    let error = BindError::NotLeading.to_string();
-    Answer { status: 200, body: serde_json::to_vec(&BindResult { error }).unwrap_or_default() }
-}
-
-async fn send(address: &str, tls: Arc<ClientConfig>, body: Bytes) -> Result<Answer, Unreached> {
+async fn send(
+    address: &str,
+    tls: Arc<ClientConfig>,
+    path: &str,
+    body: Bytes,
+) -> Result<Answer, Unreached> {
     let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from(PEER_NAME)?;
     let stream = TlsConnector::from(tls).connect(name, stream).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let request = Request::post("/nanogpu/bind")
+    let request = Request::post(path)
         .header("host", PEER_NAME)
         .header("content-type", "application/json")
         .header(FORWARDED, "1")

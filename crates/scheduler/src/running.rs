@@ -31,6 +31,7 @@ use crate::service::Service;
 use crate::state::{Writer, WriterOptions};
 use crate::taking_over::TakingOver;
 use crate::verbs::bind::{BindOptions, Binder};
+use crate::verbs::memo::Memo;
 use crate::verbs::predicates::Predicates;
 use crate::waking::Waiting;
 
@@ -152,6 +153,7 @@ impl Running {
             predicates,
             decisions: Arc::new(Decisions::default()),
             metrics: metrics.clone(),
+            memo: Memo::default(),
             clock,
             strict_bind_status: options.strict_bind_status,
         });
@@ -175,7 +177,6 @@ impl Running {
             service: service.clone(),
             peers: peers.clone(),
             gate: Gate::new(limits, metrics.clone()),
-            read_gate: Gate::new(read_limits, metrics.clone()),
             health,
             numbers,
         });

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use dialect::{Asked, Settings, read};
 use kubeapi::{Clock, SeenPod};
-use model::{NodeName, Pod, PodId};
+use model::{NodeName, Pod, PodId, PodUid};
 use placement::{Ask, Policy};
 use serde::Serialize;
 
@@ -19,6 +19,7 @@ use crate::preempting::Preempting;
 use crate::state::{Handle, Picture};
 use crate::verbs::bind::{BindError, Binder, BoundPod};
 use crate::verbs::filter::{Filtered, filter};
+use crate::verbs::memo::Memo;
 use crate::verbs::predicates::Predicates;
 use crate::verbs::preempt::preempt;
 use crate::verbs::prioritize::prioritize;
@@ -62,6 +63,8 @@ pub struct Service {
     pub decisions: Arc<Decisions>,
     /// What is counted.
     pub metrics: Shared,
+    /// What was found out before.
+    pub memo: Memo,
     /// The clock.
     pub clock: Clock,
     /// Whether a failed bind answers 500, as the systems we replace did.
@@ -84,30 +87,39 @@ const NO_NODES: &str = "the request has neither NodeNames nor Nodes";
 impl Service {
     /// Which nodes can take the pod. `dry`: nothing is remembered of it.
     pub fn filter(&self, body: &[u8], dry: bool) -> Answer {
+        self.filtered(body, dry).0
+    }
+
+    /// Which nodes can take the pod, and the pod itself if none can.
+    pub fn filter_noting(&self, body: &[u8]) -> (Answer, Option<PodUid>) {
+        self.filtered(body, false)
+    }
+
+    fn filtered(&self, body: &[u8], dry: bool) -> (Answer, Option<PodUid>) {
         let _timed = self.time("filter");
         let args: Args = match serde_json::from_slice(body) {
             Ok(args) => args,
-            Err(error) => return unread(&error),
+            Err(error) => return (unread(&error), None),
         };
         let Some(names) = names(&args) else {
-            return Answer::json(200, &FilterResult::error(NO_NODES.to_owned()));
+            return (Answer::json(200, &FilterResult::error(NO_NODES.to_owned())), None);
         };
         let asked = match self.asks(&args) {
             Ok(Asks::Cards(asked)) => asked,
-            Ok(Asks::Nothing) => return Answer::json(200, &all(&args, &names)),
+            Ok(Asks::Nothing) => return (Answer::json(200, &all(&args, &names)), None),
             Ok(Asks::Never(pod, refusal)) => {
                 if !dry {
                     self.metrics.never.inc();
                     tracing::info!(pod = %pod, why = %refusal, "refused for good");
                 }
-                return Answer::json(200, &none(&args, &names, &refusal.to_string()));
+                return (Answer::json(200, &none(&args, &names, &refusal.to_string())), None);
             }
-            Err(error) => return Answer::json(200, &FilterResult::error(error)),
+            Err(error) => return (Answer::json(200, &FilterResult::error(error)), None),
         };
         let picture = self.handle.picture();
         let seen = picture.seen_by(&asked.request);
         let ask = Ask::new(&seen, &asked.request, self.policy);
-        let filtered = filter(&seen, &ask, &names);
+        let filtered = filter(&seen, &ask, &names, &self.memo);
         let (failed, failed_for_good) = filtered.reasons(&names);
         let result = FilterResult {
             nodes: args.nodes.as_ref().map(|nodes| {
@@ -123,11 +135,12 @@ impl Service {
         };
         let answer = Answer::json(200, &result);
         drop(result);
+        let refused = filtered.fits.is_empty().then(|| asked.request.pod.uid.clone());
         if !dry {
             let may_preempt = args.pod.is_some_and(|raw| may_preempt(raw.get()));
             self.note("filter", &asked, (filtered, &names), &picture, may_preempt);
         }
-        answer
+        (answer, refused)
     }
 
     /// Which of the nodes is best.
@@ -145,7 +158,7 @@ impl Service {
                 let picture = self.handle.picture();
                 let seen = picture.seen_by(&asked.request);
                 let ask = Ask::new(&seen, &asked.request, self.policy);
-                prioritize(&seen, &ask, &names)
+                prioritize(&seen, &ask, &names, &self.memo)
             }
             Ok(Asks::Nothing | Asks::Never(..)) => vec![0; names.len()],
             Err(error) => return plain(400, &error),
@@ -217,6 +230,9 @@ impl Service {
     /// Filters, decides for one node, and writes that onto the pod: for users of gpu-admission.
     pub async fn predicate(&self, body: &[u8]) -> Answer {
         let _timed = self.time("predicates");
+        if !self.binder.leads() {
+            return Answer::json(200, &FilterResult::error(BindError::NotLeading.to_string()));
+        }
         let args: Args = match serde_json::from_slice(body) {
             Ok(args) => args,
             Err(error) => return unread(&error),
@@ -280,9 +296,9 @@ impl Service {
         let picture = self.handle.picture();
         let seen = picture.seen_by(&asked.request);
         let ask = Ask::new(&seen, &asked.request, self.policy);
-        let filtered = filter(&seen, &ask, names);
+        let filtered = filter(&seen, &ask, names, &self.memo);
         let fitting: Vec<&str> = filtered.fits.iter().map(|(_, n)| n.name.as_str()).collect();
-        let scores = prioritize(&seen, &ask, &fitting);
+        let scores = prioritize(&seen, &ask, &fitting, &self.memo);
         let best = scores
             .iter()
             .enumerate()
@@ -312,8 +328,12 @@ impl Service {
         let known = filtered.refused.iter().map(|refused| refused.node.clone());
         let strangers = filtered.strangers.iter().map(|place| asked_names[*place]);
         let strangers = strangers.filter_map(|name| NodeName::parse(name).ok());
-        let names: Arc<[NodeName]> = known.chain(strangers).collect();
-        let summary = filtered.explanation().to_string();
+        let names: Vec<NodeName> = known.chain(strangers).collect();
+        let summary = if fits == 0 {
+            filtered.explanation().to_string()
+        } else {
+            format!("{fits} of {nodes} nodes fit")
+        };
         if fits == 0 {
             tracing::info!(pod = %pod, summary, "refused");
         }

@@ -40,6 +40,8 @@ impl std::fmt::Debug for TakingOver {
 
 /// How many pods are touched at once.
 const AT_ONCE: usize = 16;
+/// How often a pod that changes meanwhile is tried again.
+const TRIES: usize = 10;
 
 impl TakingOver {
     /// Prepares every new term and then shows its number on `prepared`.
@@ -63,25 +65,24 @@ impl TakingOver {
     /// Touches all pending pods of ours and counts all bound ones. Returns how many were touched.
     pub async fn prepare(&self) -> Result<usize, String> {
         self.handle.watch_gone().await;
-        let pods = self.outside.pods().await?;
-        let pending: Vec<&SeenPod> = pods.iter().filter(|pod| self.is_ours(pod)).collect();
+        let mut pods = self.outside.pods().await?;
+        let pending: Vec<usize> = (0..pods.len()).filter(|&i| self.is_ours(&pods[i])).collect();
+        let count = pending.len();
+        let touches: Vec<_> = pending
+            .into_iter()
+            .map(|i| {
+                let touched = touch(self.outside.clone(), pods[i].clone(), self.clock);
+                async move { (i, touched.await) }
+            })
+            .collect();
         let touches: Vec<_> =
-            pending.iter().map(|pod| self.outside.annotate(self.touch(pod))).collect();
-        let outcomes: Vec<_> =
             futures::stream::iter(touches).buffer_unordered(AT_ONCE).collect().await;
-        let mut raced = false;
-        for outcome in outcomes {
-            match outcome {
-                TouchOutcome::Changed(_) | TouchOutcome::Gone => {}
-                // Changed since it was read: perhaps bound.
-                TouchOutcome::Conflict => raced = true,
-                TouchOutcome::Failed(why) => return Err(why),
+        for (i, touched) in touches {
+            // Bound in between: that is what counts.
+            if let Some(bound) = touched? {
+                pods[i] = bound;
             }
         }
-        if raced {
-            return Err("pods changed while they were touched".to_owned());
-        }
-        let count = pending.len();
         self.handle.take_over(pods).await;
         Ok(count)
     }
@@ -92,15 +93,35 @@ impl TakingOver {
             && self.schedulers.contains(&pod.scheduler)
             && !matches!(read(pod, &self.settings), Ok(None))
     }
+}
 
-    fn touch(&self, seen: &SeenPod) -> Annotated {
-        let now = self.clock.wall().0.to_string();
+/// Touches one pod. Returns it if it has been bound meanwhile.
+async fn touch(
+    outside: Arc<dyn Outside>,
+    mut seen: SeenPod,
+    clock: Clock,
+) -> Result<Option<SeenPod>, String> {
+    for _ in 0..TRIES {
+        let pod = seen.pod.id.clone();
+        let now = clock.wall().0.to_string();
         let mut annotations = BTreeMap::from([(names::RETRY.to_owned(), Some(now))]);
         // A decision of the verb without a bind: nobody holds anything for it any more.
         if seen.pod.annotations.contains_key(names::PLACEMENT) {
             annotations.insert(names::PLACEMENT.to_owned(), None);
         }
         let version = Some(seen.version.clone());
-        Annotated { pod: seen.pod.id.clone(), version, annotations }
+        let touch = Annotated { pod: pod.clone(), version, annotations };
+        match outside.annotate(touch).await {
+            TouchOutcome::Changed(_) | TouchOutcome::Gone => return Ok(None),
+            TouchOutcome::Failed(why) => return Err(why),
+            TouchOutcome::Conflict => {}
+        }
+        match outside.pod(&pod).await? {
+            Some(now) if now.pod.id.uid != pod.uid => return Ok(None),
+            Some(now) if now.pod.node.is_some() => return Ok(Some(now)),
+            Some(now) => seen = now,
+            None => return Ok(None),
+        }
     }
+    Err(format!("pod {} kept changing", seen.pod.id))
 }

@@ -28,7 +28,7 @@ pub struct Waiting {
 pub struct Waits {
     /// What it asks.
     pub asked: Arc<Asked>,
-    /// The nodes that kube-scheduler asked about and we refused. On others it cannot run.
+    /// The nodes that kube-scheduler asked about and we refused, by name. On others it cannot run.
     pub refused: Arc<[NodeName]>,
     /// When.
     pub since: Moment,
@@ -43,11 +43,13 @@ impl Waits {
     /// A pod that was refused on `judged`.
     pub fn new(
         asked: Arc<Asked>,
-        refused: Arc<[NodeName]>,
+        mut refused: Vec<NodeName>,
         may_preempt: bool,
         judged: Arc<Picture>,
         since: Moment,
     ) -> Self {
+        refused.sort_unstable();
+        let refused = refused.into();
         Self { asked, refused, since, may_preempt, judged, woken: None }
     }
 }
@@ -116,7 +118,7 @@ impl Waiting {
                 waits.refused.iter().any(fits)
             } else {
                 let nodes = changes.since(&judged);
-                nodes.iter().any(|name| waits.refused.contains(name) && fits(name))
+                nodes.iter().any(|name| waits.refused.binary_search(name).is_ok() && fits(name))
             };
             if fits_now {
                 waits.woken = Some(now);

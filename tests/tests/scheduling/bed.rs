@@ -24,8 +24,11 @@ pub(crate) const CARDS: usize = 4;
 pub(crate) const CARD_MIB: u64 = 16_384;
 const NAMESPACE: &str = "nanogpu-system";
 /// Where kube-scheduler finds the extender, inside the cluster.
-const EXTENDER: &str = "127.0.0.1:39999";
-const CONFIG: &str = include_str!("../../../deploy/kube-scheduler/own-scheduler.yaml");
+pub(crate) const EXTENDER: &str = "127.0.0.1:39999";
+pub(crate) const OURS: &str = "system:serviceaccount:nanogpu-system:nanogpu-scheduler";
+const RBAC: &str = include_str!("../../../deploy/scheduler/rbac.yaml");
+const POLICY: &str = include_str!("../../../deploy/scheduler/placement-policy.yaml");
+pub(crate) const CONFIG: &str = include_str!("../../../deploy/kube-scheduler/own-scheduler.yaml");
 
 /// The cluster, and what runs beside it.
 pub(crate) struct Bed {
@@ -48,13 +51,11 @@ impl Bed {
         let cluster = tokio::task::spawn_blocking(cluster).await??;
         let session = cluster.session()?;
         if SHARED.get().is_none() {
-            let ours =
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-            session.apply("default", &ours.to_string()).await?;
+            rights(cluster, &session).await?;
             let target = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], 9))));
             let silenced = Arc::new(Mutex::new(BTreeSet::new()));
             relay(cluster.listen(EXTENDER)?, target.clone());
-            agents(session.clone(), silenced.clone());
+            agents(session.clone(), silenced.clone(), NODES, Duration::from_secs(2));
             let _ = SHARED.set((target, silenced));
         }
         let (target, silenced) = SHARED.get().context("made above")?.clone();
@@ -74,6 +75,12 @@ impl Bed {
     /// kube-scheduler talks to this replica from now on.
     pub(crate) fn point_at(&self, scheduler: &Scheduler) {
         *self.target.lock().unwrap() = scheduler.address;
+    }
+
+    /// Reads YAML.
+    #[expect(clippy::unused_self, reason = "stories ask the bed for everything")]
+    pub(crate) fn yaml(&self, text: &str) -> Result<Value> {
+        Ok(serde_saphyr::from_str(text)?)
     }
 
     pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
@@ -138,7 +145,7 @@ impl Bed {
             if pods.items.is_empty() {
                 break;
             }
-            ensure!(started.elapsed() < Duration::from_secs(60), "pods do not go away");
+            ensure!(started.elapsed() < Duration::from_mins(1), "pods do not go away");
             for pod in pods {
                 let (Some(name), Some(namespace)) = (pod.metadata.name, pod.metadata.namespace)
                 else {
@@ -187,7 +194,11 @@ impl Bed {
 }
 
 pub(crate) fn names() -> Vec<String> {
-    (0..NODES).map(|index| format!("gpu-{index:05}")).collect()
+    (0..NODES).map(named).collect()
+}
+
+fn named(index: usize) -> String {
+    format!("gpu-{index:05}")
 }
 
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
@@ -214,7 +225,7 @@ pub(crate) fn percent(name: &str, percent: u32) -> Value {
     asks(name, &json!({"nano-gpu/gpu-percent": percent.to_string()}))
 }
 
-fn inventory(health: &str) -> String {
+pub(crate) fn inventory(health: &str) -> String {
     let card = |index: usize| {
         json!({
             "id": format!("GPU-{{node}}-{index}"), "index": index, "minor": index,
@@ -249,8 +260,20 @@ fn cluster() -> Result<&'static Cluster> {
     Cluster::for_tests(Options::new("sched").nodes(0).fake(nodes).scheduler(CONFIG))
 }
 
+/// Where the kubeconfig is with which nanogpu-scheduler has its own rights and no others.
+fn ours(cluster: &Cluster) -> PathBuf {
+    cluster.layout().kubeconfig().with_extension("ours")
+}
+
+fn as_ours(cluster: &Cluster) -> Result<()> {
+    let text = std::fs::read_to_string(cluster.layout().kubeconfig())?;
+    let mut config: Value = serde_saphyr::from_str(&text)?;
+    config["users"][0]["user"]["as"] = json!(OURS);
+    Ok(std::fs::write(ours(cluster), config.to_string())?)
+}
+
 /// Takes connections in the cluster to whichever replica is meant.
-fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
+pub(crate) fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
     thread::spawn(move || {
         for inside in listener.incoming().flatten() {
             let target = *target.lock().unwrap();
@@ -272,14 +295,27 @@ fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
     });
 }
 
-/// Plays the agents: renews their Leases.
-fn agents(session: Session, silenced: Arc<Mutex<BTreeSet<String>>>) {
+/// Gives nanogpu-scheduler its rights, and the cluster the policy that keeps everyone else from
+/// writing placements.
+pub(crate) async fn rights(cluster: &Cluster, session: &Session) -> Result<()> {
+    session.apply("default", RBAC).await?;
+    session.apply("default", POLICY).await?;
+    as_ours(cluster)
+}
+
+/// Plays the agents of `nodes` nodes: renews their Leases.
+pub(crate) fn agents(
+    session: Session,
+    silenced: Arc<Mutex<BTreeSet<String>>>,
+    nodes: usize,
+    pause: Duration,
+) {
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let leases: Api<Lease> = Api::namespaced(session.client(), NAMESPACE);
             loop {
-                for node in names() {
+                for node in (0..nodes).map(named) {
                     if silenced.lock().unwrap().contains(&node) {
                         continue;
                     }
@@ -292,7 +328,7 @@ fn agents(session: Session, silenced: Arc<Mutex<BTreeSet<String>>>) {
                     let params = PatchParams::apply("agents").force();
                     let _ = leases.patch(&node, &params, &Patch::Apply(lease)).await;
                 }
-                tokio::time::sleep(Duration::from_secs(2)).await;
+                tokio::time::sleep(pause).await;
             }
         });
     });
@@ -313,7 +349,7 @@ impl Scheduler {
             .open(cluster.layout().log("nanogpu-scheduler"))?;
         let child = Command::new(program()?)
             .arg("--kubeconfig")
-            .arg(cluster.layout().kubeconfig())
+            .arg(ours(cluster))
             .args(["--address", &free.to_string(), "--namespace", NAMESPACE])
             .args(["--lease-seconds", "2", "--anonymous-read", "--log-form", "plain"])
             .args(more)
@@ -328,7 +364,7 @@ impl Scheduler {
 
     pub(crate) async fn ready(&self) -> Result<()> {
         let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(60) {
+        while started.elapsed() < Duration::from_mins(1) {
             if let Ok((200, _)) = self.get("/readyz").await {
                 return Ok(());
             }
@@ -380,6 +416,10 @@ impl Drop for Scheduler {
 /// The program, built from this tree.
 fn program() -> Result<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    // For measuring, one that was built for speed.
+    if let Some(path) = std::env::var_os("NANOGPU_SCHEDULER") {
+        return Ok(path.into());
+    }
     if let Some(path) = BUILT.get() {
         return Ok(path.clone());
     }

@@ -134,9 +134,9 @@ async fn a_low_pod_that_arrives_meanwhile_does_not_take_the_freed_share() -> Res
     let namespace = bed.session.namespace("promise").await?;
     fill(&bed, &namespace, "low", 60).await?;
     bed.create(&namespace, &of("high", percent("important", 50))).await?;
-    // Many who would fit into the gap, all the while.
+    // Many who would fit into the gap, but not beside it, all the while.
     for n in 0..30 {
-        bed.create(&namespace, &of("low", percent(&format!("sneaks-{n}"), 45))).await?;
+        bed.create(&namespace, &of("low", percent(&format!("sneaks-{n}"), 60))).await?;
     }
     let important = bed.bound(&namespace, "important").await?;
     let pods = bed.pods(&namespace).list(&ListParams::default()).await?;

@@ -17,7 +17,7 @@ async fn refused(bed: &Bed, namespace: &str, pod: &str, text: &str) -> Result<()
 /// kube-scheduler itself would try again after five minutes.
 async fn woken(bed: &Bed, namespace: &str, pod: &str) -> Result<Duration> {
     let started = Instant::now();
-    let session = bed.session.clone().patience(Duration::from_secs(60));
+    let session = bed.session.clone().patience(Duration::from_mins(1));
     let bound = |pod: &k8s_openapi::api::core::v1::Pod| crate::bed::node_of(pod).is_some();
     session.wait(namespace, pod, "bound", bound).await?;
     Ok(started.elapsed())

@@ -107,6 +107,23 @@ impl Board {
         self.memos.forget();
     }
 
+    /// The same, if it is anything new.
+    pub fn learn_if_new(&mut self, statistics: &Arc<Statistics>) {
+        if !Arc::ptr_eq(&self.statistics, statistics) {
+            self.learn(statistics.clone());
+        }
+    }
+
+    /// The places of the nodes that can take the pod, best first. As [`crate::rank`] orders them,
+    /// but for the quota: that is asked by [`crate::fit`].
+    pub fn order(&self, ask: &Ask) -> Vec<usize> {
+        let keys = self.keys(ask);
+        let fits = |place: &usize| keys[*place] != REFUSED;
+        let mut places: Vec<usize> = (0..keys.len()).filter(fits).collect();
+        places.sort_by_key(|&place| keys[place]);
+        places
+    }
+
     /// Changes the node at `place`.
     pub fn change(&mut self, place: usize, change: impl FnOnce(&mut Node)) {
         change(Arc::make_mut(&mut self.nodes[place]));

@@ -26,8 +26,6 @@ pub struct Doors {
     pub peers: Arc<Peers>,
     /// Limits of the verbs.
     pub gate: Gate,
-    /// Limits of everything else.
-    pub read_gate: Gate,
     /// Whether all is well.
     pub health: Arc<Health>,
     /// What `/metrics` shows.
@@ -98,7 +96,28 @@ pub(crate) fn finish(router: Router) -> Router {
 }
 
 async fn filter(State(doors): Shared, request: Request) -> Response {
-    plain(&doors, request, |service, body| service.filter(body, false)).await
+    if let Some(not_ready) = not_ready(&doors) {
+        return not_ready;
+    }
+    let _turn = match doors.gate.enter().await {
+        Ok(turn) => turn,
+        Err(busy) => return *busy,
+    };
+    let forwarded = request.headers().contains_key(crate::peers::FORWARDED);
+    let body = match doors.gate.body(request.into_body()).await {
+        Ok(body) => body,
+        Err(refused) => return *refused,
+    };
+    let (answer, refused) = doors.service.filter_noting(&body);
+    if let Some(pod) = refused.filter(|_| !forwarded && doors.peers.has_leader()) {
+        let doors = doors.clone();
+        tokio::spawn(async move {
+            if doors.peers.pass_on(&body).await {
+                doors.service.waiting.forget(&pod);
+            }
+        });
+    }
+    send(answer)
 }
 
 async fn filter_dry(State(doors): Shared, request: Request) -> Response {
@@ -139,10 +158,15 @@ async fn predicates(State(doors): Shared, request: Request) -> Response {
         Ok(turn) => turn,
         Err(busy) => return *busy,
     };
-    match doors.gate.body(request.into_body()).await {
-        Ok(body) => send(doors.service.predicate(&body).await),
-        Err(refused) => *refused,
+    let forwarded = request.headers().contains_key(crate::peers::FORWARDED);
+    let body = match doors.gate.body(request.into_body()).await {
+        Ok(body) => body,
+        Err(refused) => return *refused,
+    };
+    if !forwarded && let Some(answer) = doors.peers.forward_predicate(&body).await {
+        return send(answer);
     }
+    send(doors.service.predicate(&body).await)
 }
 
 async fn bind(State(doors): Shared, request: Request) -> Response {

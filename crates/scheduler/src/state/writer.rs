@@ -169,6 +169,13 @@ impl Handle {
     }
 }
 
+/// Room that is kept for a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Promise {
+    node: NodeName,
+    since: Moment,
+}
+
 /// Replies wait until the picture shows what was done.
 type Replies = Vec<Box<dyn FnOnce() + Send>>;
 
@@ -181,8 +188,8 @@ pub struct Writer {
     learning: Learning,
     quotas: Quotas,
     pods: Arc<Pods>,
-    /// Pods with a nominated node, and since when.
-    promised: HashMap<PodUid, (NodeName, Moment)>,
+    /// Pods that others were evicted for.
+    promised: HashMap<PodUid, Promise>,
     /// Pods that went while a take-over reads the store.
     gone: Option<HashSet<PodUid>>,
     picture: Arc<ArcSwap<Picture>>,
@@ -302,15 +309,19 @@ impl Writer {
             Ok(Some(asked)) => Ok(Arc::new(asked)),
             Err(refusal) => Err(refusal),
         };
-        if let Some(node) = &seen.nominated {
-            let now = self.clock.now();
-            let entry = self.promised.entry(pod.id.uid.clone());
-            let (promised, _) = entry.or_insert_with(|| (node.clone(), now));
-            if promised != node {
-                self.promised.insert(pod.id.uid.clone(), (node.clone(), now));
-            }
-        }
+        self.nominated(&pod.id.uid, seen.nominated.as_ref());
         self.pods.waits(Pending { seen: seen.clone(), asked });
+    }
+
+    /// What the pod's status says of where it was promised room. That it says nothing means
+    /// nothing: kube-scheduler takes a nomination back at every try that fails, also while the
+    /// victims are still leaving.
+    fn nominated(&mut self, uid: &PodUid, node: Option<&NodeName>) {
+        let Some(node) = node else { return };
+        if self.promised.get(uid).is_none_or(|promise| promise.node != *node) {
+            let promise = Promise { node: node.clone(), since: self.clock.now() };
+            self.promised.insert(uid.clone(), promise);
+        }
     }
 
     fn pod_gone(&mut self, uid: &PodUid) {
@@ -351,7 +362,7 @@ impl Writer {
         let now = self.clock.now();
         let keep = self.options.promise;
         let promises = self.promised.len();
-        self.promised.retain(|_, (_, since)| now < since.after(keep));
+        self.promised.retain(|_, promise| now < promise.since.after(keep));
         let learned = self.learning.learn(&before.snapshot, now.0);
         let after = self.ledger.snapshot();
         let same = after.nodes().len() == before.snapshot.nodes().len()
@@ -387,7 +398,8 @@ impl Writer {
                 }));
             }
             Command::Promise(uid, node, reply) => {
-                self.promised.insert(uid, (node, self.clock.now()));
+                let since = self.clock.now();
+                self.promised.insert(uid, Promise { node, since });
                 replies.push(Box::new(move || {
                     let _ = reply.send(());
                 }));
@@ -448,10 +460,10 @@ impl Writer {
 
     /// The pods that others were evicted for, placed where they will be.
     fn nominees(&self) -> Vec<Arc<Holder>> {
-        let nominee = |(uid, (node, _)): (&PodUid, &(NodeName, Moment))| {
+        let nominee = |(uid, promise): (&PodUid, &Promise)| {
             let pending = self.pods.pending(uid)?;
             let asked = pending.asked.as_ref().ok()?;
-            let node = self.ledger.node(node)?;
+            let node = self.ledger.node(&promise.node)?;
             let leaving = node.holders.iter().filter(|holder| holder.terminating);
             let mut leaving: BTreeSet<PodUid> = leaving.map(|h| h.pod.uid.clone()).collect();
             leaving.insert(uid.clone());

@@ -204,6 +204,12 @@ impl Binder {
         }
     }
 
+    /// Whether we lead and have prepared for it.
+    pub fn leads(&self) -> bool {
+        let term = self.leadership.leads_for(self.options.margin);
+        term.is_some_and(|term| *self.prepared.borrow() >= term)
+    }
+
     /// How many calls are under way.
     pub fn under_way(&self) -> usize {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner).len()

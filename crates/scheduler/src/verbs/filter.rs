@@ -7,6 +7,7 @@ use std::sync::Arc;
 use model::{Holder, Node, NodeName, Snapshot};
 use placement::{Ask, Explanation, NodeRefusal, fit};
 
+use super::memo::Memo;
 use super::wire::sentence;
 
 /// What a node that we do not know is refused with. It may be too new for our watch.
@@ -31,7 +32,7 @@ pub struct Refused {
     /// Which node.
     pub node: NodeName,
     /// Why.
-    pub refusal: NodeRefusal,
+    pub refusal: Arc<NodeRefusal>,
     /// Whether kube-scheduler has no business evicting pods there.
     ///
     /// A node that never will do is one. So is a node that kube-scheduler's own sums say has room,
@@ -42,17 +43,23 @@ pub struct Refused {
 }
 
 /// Sorts `names` out. A name that stands there twice is answered once.
-pub fn filter<S: AsRef<str>>(snapshot: &Snapshot, ask: &Ask, names: &[S]) -> Filtered {
+pub fn filter<S: AsRef<str>>(snapshot: &Snapshot, ask: &Ask, names: &[S], memo: &Memo) -> Filtered {
     let mut wanted: HashMap<&str, usize> = HashMap::with_capacity(names.len());
     for (place, name) in names.iter().enumerate() {
         wanted.entry(name.as_ref()).or_insert(place);
     }
+    // For a few names of many it is not worth bringing all answers up to date.
+    let known = (names.len() * 4 >= snapshot.nodes().len()).then(|| memo.fits(snapshot, ask));
     let mut filtered = Filtered::default();
-    for node in snapshot.nodes() {
+    for (i, node) in snapshot.nodes().iter().enumerate() {
         let Some(place) = wanted.remove(node.name.as_str()) else { continue };
-        match fit(node, ask) {
-            Ok(()) => filtered.fits.push((place, node.clone())),
-            Err(refusal) => {
+        let refusal = match &known {
+            Some(known) => known[i].clone(),
+            None => fit(node, ask).err().map(Arc::new),
+        };
+        match refusal {
+            None => filtered.fits.push((place, node.clone())),
+            Some(refusal) => {
                 let below = |holder: &Arc<Holder>| holder.priority < ask.request.priority;
                 let hands_off = refusal.reason.is_permanent() || node.holders.iter().any(below);
                 let node = node.name.clone();
@@ -90,7 +97,7 @@ impl Filtered {
     /// All of it in one line, for people.
     pub fn explanation(self) -> Explanation {
         let nodes = self.fits.len() + self.refused.len();
-        let refused = self.refused.into_iter().map(|refused| (refused.node, refused.refusal));
+        let refused = self.refused.into_iter().map(|r| (r.node, NodeRefusal::clone(&r.refusal)));
         Explanation { nodes, refused: refused.collect() }
     }
 }

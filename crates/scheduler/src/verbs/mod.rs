@@ -5,6 +5,7 @@
 
 pub mod bind;
 pub mod filter;
+pub mod memo;
 pub mod predicates;
 pub mod preempt;
 pub mod prioritize;

@@ -2,26 +2,36 @@
 
 use std::collections::HashMap;
 
-use model::{NodeName, Snapshot};
-use placement::{Ask, rank};
+use model::Snapshot;
+use placement::Ask;
 
-use crate::state::Picture;
+use super::memo::Memo;
 
 /// The highest score kube-scheduler knows.
 const HIGHEST: u8 = 10;
 
 /// A score for each of `names`, in their order; the best node alone has the highest, so that no
 /// chance decides between the best. Nodes that cannot take the pod, or that nobody knows, have 0.
-pub fn prioritize<S: AsRef<str>>(snapshot: &Snapshot, ask: &Ask, names: &[S]) -> Vec<u8> {
-    let parsed: Vec<NodeName> =
-        names.iter().filter_map(|name| NodeName::parse(name.as_ref()).ok()).collect();
-    let part = Picture::part(snapshot, &parsed);
-    let ranking = rank(&part, ask);
-    let count = ranking.fitting.len();
-    let fitting = ranking.fitting.iter().enumerate();
-    let scores: HashMap<&str, u8> =
-        fitting.map(|(place, node)| (node.name.as_str(), score(place, count))).collect();
-    names.iter().map(|name| scores.get(name.as_ref()).copied().unwrap_or(0)).collect()
+pub fn prioritize<S: AsRef<str>>(
+    snapshot: &Snapshot,
+    ask: &Ask,
+    names: &[S],
+    memo: &Memo,
+) -> Vec<u8> {
+    let mut wanted: HashMap<&str, Vec<usize>> = HashMap::with_capacity(names.len());
+    for (place, name) in names.iter().enumerate() {
+        wanted.entry(name.as_ref()).or_default().push(place);
+    }
+    let order = memo.order(snapshot, ask);
+    let ranked: Vec<Vec<usize>> =
+        order.iter().filter_map(|name| wanted.remove(name.as_str())).collect();
+    let mut scores = vec![0; names.len()];
+    for (rank, places) in ranked.iter().enumerate() {
+        for &place in places {
+            scores[place] = score(rank, ranked.len());
+        }
+    }
+    scores
 }
 
 /// The score of the node at `place` of `count`: 10 for the first, then 9 down to 1.

@@ -20,6 +20,7 @@ use scheduler::preempting::Preempting;
 use scheduler::service::Service;
 use scheduler::state::{Handle, Writer, WriterOptions};
 use scheduler::verbs::bind::{BindOptions, Binder};
+use scheduler::verbs::memo::Memo;
 use scheduler::verbs::predicates::Predicates;
 use scheduler::waking::Waiting;
 use serde_json::{Value, json};
@@ -239,6 +240,7 @@ impl World {
             predicates: Predicates::new(handle.clone(), outside, clock, 60_000),
             decisions: Arc::new(Decisions::default()),
             metrics: Arc::new(Metrics::new(&numbers)),
+            memo: Memo::default(),
             clock,
             strict_bind_status: false,
         });

@@ -29,7 +29,6 @@ async fn served(nodes: usize) -> (World, SocketAddr, Shutdown) {
         service: world.service.clone(),
         peers: Arc::new(Peers::new(Arc::new(Alone), None, None, Duration::from_secs(1))),
         gate: Gate::new(limits, metrics.clone()),
-        read_gate: Gate::new(limits, metrics.clone()),
         health: world.health.clone(),
         numbers: world.numbers.clone(),
     });

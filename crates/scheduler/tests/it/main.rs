@@ -10,4 +10,10 @@ mod deploy;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod memo;
+#[cfg(test)]
+mod taking_over;
+#[cfg(test)]
+mod tls;
+#[cfg(test)]
 mod waking;

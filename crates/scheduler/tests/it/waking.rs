@@ -60,7 +60,7 @@ async fn a_release_between_the_look_and_the_note_is_not_missed() {
     world.store.remove("x");
     world.settle().await;
     let asked = world.handle.pods.pending_named("team", "half").unwrap().asked.clone().unwrap();
-    let refused: std::sync::Arc<[NodeName]> = [NodeName::parse("n-0").unwrap()].into();
+    let refused = vec![NodeName::parse("n-0").unwrap()];
     let waits = scheduler::waking::Waits::new(asked, refused, true, before, Moment(0));
     world.service.waiting.refused(waits);
     assert_eq!(wakes(&world, 10_000), ["half"]);
