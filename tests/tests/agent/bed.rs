@@ -377,7 +377,7 @@ fn programs() -> Result<PathBuf> {
         build.env_remove(name);
     }
     let built = build
-        .args(["build", "--quiet", "-p", "agent", "-p", "simgpu", "-p", "nvml"])
+        .args(["build", "--quiet", "-p", "agent", "-p", "simgpu", "-p", "nvml", "-p", "cuda"])
         .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -68,8 +68,10 @@ async fn pods_of_every_dialect_get_what_their_placement_says() -> Result<()> {
             "{name}: no {variable} in {said}"
         );
         for folder in ["/usr/lib/x86_64-linux-gnu", "/usr/lib64"] {
-            let mounted = format!(" {folder}/libnvidia-ml.so.1 ro");
-            ensure!(said.contains(&mounted), "{name}: no{mounted} in {said}");
+            for library in ["libnvidia-ml.so.1", "libcuda.so.1"] {
+                let mounted = format!(" {folder}/{library} ro");
+                ensure!(said.contains(&mounted), "{name}: no{mounted} in {said}");
+            }
         }
     }
     Ok(())
