@@ -92,3 +92,36 @@ async fn init_containers_and_sidecars() -> Result<()> {
     }
     Ok(())
 }
+
+/// How many pods come one after another on a full node; more by `NANOGPU_CHURN`.
+const CHURN: usize = 12;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_node_on_which_pods_end_and_start() -> Result<()> {
+    let bed = Bed::new().await?;
+    let _agent = bed.agent(SMALL).await?;
+    let ns = bed.session.namespace("story-churn").await?;
+    let inventory = bed.inventory(SMALL).await?;
+    // Four pods of a hundred tickets each: whoever comes gets the set that was given back.
+    let place = |card: usize, name: String| {
+        let placement = format!("v1;{SMALL};main={}:whole", inventory.devices[card].id);
+        let (bed, ns) = (&bed, &ns);
+        async move { bed.place(ns, &simple(&name, 100), SMALL, Some(&placement)).await }
+    };
+    for card in 0..4 {
+        place(card, format!("round-{card}")).await?;
+    }
+    let rounds = std::env::var("NANOGPU_CHURN").ok().and_then(|text| text.parse().ok());
+    let rounds: usize = rounds.unwrap_or(CHURN);
+    for round in 0..rounds + 4 {
+        let name = format!("round-{round}");
+        bed.session.running(&ns, &name).await?;
+        bed.got_its_own(&ns, &name, "main", &inventory).await?;
+        if round < rounds {
+            bed.delete(&ns, &name).await?;
+            bed.session.gone::<k8s_openapi::api::core::v1::Pod>(&ns, &name).await?;
+            place(round % 4, format!("round-{}", round + 4)).await?;
+        }
+    }
+    Ok(())
+}

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use testbed::Component;
 
-use crate::bed::{Agent, Bed, SMALL, simple};
+use crate::bed::{Agent, Bed, SMALL, container, pod, simple};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_dies_at_any_step_leaves_no_wrong_device() -> Result<()> {
@@ -164,4 +164,54 @@ async fn leftovers_are_collected_and_living_pods_keep_theirs() -> Result<()> {
     }
     ensure!(left("stays")? == 1 && left("next")? == 1);
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_agent_waits_for_the_first_to_end() -> Result<()> {
+    let bed = Bed::new().await?;
+    let first = bed.agent(SMALL).await?;
+    let second = Agent::start(bed.cluster, SMALL, &[], &[])?;
+    let started = Instant::now();
+    loop {
+        let said = second.get("/readyz").unwrap_or_default();
+        if said.contains("waiting for") {
+            ensure!(said.contains("lock"), "{said}");
+            break;
+        }
+        ensure!(started.elapsed() < Duration::from_secs(30), "it never said: {said}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    first.kill();
+    second.ready().await?;
+    let ns = bed.session.namespace("story-second").await?;
+    let inventory = bed.inventory(SMALL).await?;
+    let placement = format!("v1;{SMALL};main={}:10%+1000Mi", inventory.devices[3].id);
+    bed.place(&ns, &simple("pod", 10), SMALL, Some(&placement)).await?;
+    bed.session.running(&ns, "pod").await?;
+    bed.got_its_own(&ns, "pod", "main", &inventory).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_deleted_by_force_holds_its_card_until_its_processes_are_gone() -> Result<()> {
+    let bed = Bed::new().await?;
+    let _agent = bed.agent(SMALL).await?;
+    let ns = bed.session.namespace("story-force").await?;
+    let inventory = bed.inventory(SMALL).await?;
+    let placement = format!("v1;{SMALL};main={}:whole", inventory.devices[1].id);
+    let deaf = "trap '' TERM; while true; do sleep 1; done";
+    let limits = serde_json::json!({"nano-gpu/gpu-percent": 100});
+    let mut stubborn = pod("stubborn", &[], &[container("main", &limits, deaf)]);
+    stubborn["spec"]["terminationGracePeriodSeconds"] = serde_json::json!(600);
+    bed.place(&ns, &stubborn, SMALL, Some(&placement)).await?;
+    let running = bed.session.running(&ns, "stubborn").await?;
+    let status = running.status.and_then(|status| status.container_statuses).unwrap_or_default();
+    let id = status.first().and_then(|status| status.container_id.clone()).unwrap_or_default();
+    let id = id.replace("containerd://", "");
+    ensure!(!bed.cluster.processes_of(&id)?.is_empty());
+
+    bed.delete(&ns, "stubborn").await?;
+    bed.place(&ns, &simple("successor", 100), SMALL, Some(&placement)).await?;
+    bed.session.running(&ns, "successor").await?;
+    ensure!(bed.cluster.processes_of(&id)?.is_empty(), "both run on one card");
+    bed.got_its_own(&ns, "successor", "main", &inventory).await
 }
