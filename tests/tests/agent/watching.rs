@@ -45,7 +45,9 @@ async fn a_card_that_falls_off_the_bus_leaves_service_and_returns() -> Result<()
         .await?;
     bed.told(&ns, "new", "is out of service").await?;
 
-    // A kubelet that starts now must not reject pods of the other cards.
+    // A kubelet that starts now must not reject running pods of the other cards. One that waits to
+    // start it may reject, if it asks before the plugin is back.
+    bed.delete(&ns, "new").await?;
     bed.cluster.restart(&testbed::Component::kubelet(SMALL))?;
     bed.offered(SMALL, "nano-gpu/gpu-percent", 300).await?;
     let after = bed.session.running(&ns, "lives").await?;
@@ -58,8 +60,10 @@ async fn a_card_that_falls_off_the_bus_leaves_service_and_returns() -> Result<()
     bed.simgpu(SMALL, &["fault", "return", "2"])?;
     health_is(&bed, 2, Health::Healthy).await?;
     bed.offered(SMALL, "nano-gpu/gpu-percent", 400).await?;
-    bed.session.running(&ns, "new").await?;
-    bed.got_its_own(&ns, "new", "main", &inventory).await
+    let placement = format!("v1;{SMALL};main={id}:10%+1000Mi");
+    bed.place(&ns, &simple("newer", 10), SMALL, Some(&placement)).await?;
+    bed.session.running(&ns, "newer").await?;
+    bed.got_its_own(&ns, "newer", "main", &inventory).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
