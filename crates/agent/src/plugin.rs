@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::faults::{Point, reached};
 use crate::metrics::Metrics;
-use crate::starting::{Refused, Starter};
+use crate::starting::{Refused, Starter, chain};
 
 /// The plugin of one resource.
 #[derive(Debug)]
@@ -75,13 +75,13 @@ impl DevicePlugin for Tickets {
             Err(Refused { refusal, pod }) => {
                 tracing::warn!(resource = self.served.resource, %refusal, pod = pod.as_ref().map(|pod| pod.id.to_string()), "start refused");
                 if let Some(pod) = pod {
-                    let note = refusal.to_string();
+                    let note = chain(&refusal);
                     let told =
                         Told { pod: pod.id.clone(), reason: "GpuRefused", note, warning: true };
                     // A queue that is full of events loses this one; the kubelet tells it too.
                     let _ = self.tell.try_send(told);
                 }
-                Err(Status::failed_precondition(refusal.to_string()))
+                Err(Status::failed_precondition(chain(&refusal)))
             }
         }
     }

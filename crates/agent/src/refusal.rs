@@ -1,17 +1,19 @@
 //! Why a container may not start. Each sentence is shown to people, on the pod: it says what to do.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kubelet::checkpoint::CheckpointError;
+use kubelet::pods::PodsError;
 use model::codec::DecodeError;
 use model::{ContainerName, DeviceId, NodeName, PodId, PodUid};
 
 /// Why a container may not start now. The kubelet tries again by itself.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Refusal {
     /// The kubelet's record of devices cannot be read.
-    #[error("the kubelet's device checkpoint cannot be read: {why}")]
-    NoCheckpoint {
-        /// Why not.
-        why: String,
-    },
+    #[error("the kubelet's account of devices cannot be read")]
+    NoCheckpoint(#[source] Arc<CheckpointError>),
     /// Nobody holds the IDs.
     #[error("the kubelet's checkpoint names nobody for these {count} IDs of {resource}")]
     Nobody {
@@ -54,11 +56,8 @@ pub enum Refusal {
         container: ContainerName,
     },
     /// `PodResources` does not answer.
-    #[error("the kubelet does not say what the pod holds: {why}")]
-    NoHoldings {
-        /// Why not.
-        why: String,
-    },
+    #[error("the kubelet does not say what the pod holds")]
+    NoHoldings(#[source] PodsError),
     /// No placement.
     #[error(
         "the pod has no annotation nano-gpu/placement, so no GPU was chosen for it: leave spec.nodeName empty \
@@ -67,7 +66,7 @@ pub enum Refusal {
     NoPlacement,
     /// A placement that cannot be read.
     #[error(
-        "the pod's annotation nano-gpu/placement cannot be read ({0}); delete the pod so that it is placed anew"
+        "the pod's annotation nano-gpu/placement cannot be read; delete the pod so that it is placed anew"
     )]
     Unreadable(#[source] DecodeError),
     /// A placement for somewhere else.
@@ -132,11 +131,12 @@ pub enum Refusal {
     },
     /// The limiter is not there.
     #[error(
-        "the limiter {path} is missing on this node, and a share without a limit is not handed out; install it, or set --isolation none"
+        "the limiter {} is missing on this node, and a share without a limit is not handed out; install it, or set --isolation none",
+        path.display()
     )]
     NoLimiter {
         /// Where it should be.
-        path: String,
+        path: PathBuf,
     },
     /// The driver's files are not there.
     #[error("the driver has no {what} on this node")]
@@ -152,6 +152,13 @@ pub enum Refusal {
         /// Why not.
         why: String,
     },
+}
+
+/// Two refusals are the same if they say the same.
+impl PartialEq for Refusal {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
 }
 
 impl Refusal {

@@ -101,8 +101,7 @@ impl Starter {
         reached(Point::PreStart);
         let plugins = self.settings.plugins.clone();
         let checkpoint = blocking(move || Checkpoint::read(&plugins)).await;
-        let checkpoint =
-            checkpoint.map_err(|error| Refusal::NoCheckpoint { why: chain(&error) })?;
+        let checkpoint = checkpoint.map_err(|error| Refusal::NoCheckpoint(Arc::new(error)))?;
         let held = identity::holders(&checkpoint, resource, ids, &self.kind)?;
         reached(Point::Identified);
         let uid = held[0].pod.clone();
@@ -134,7 +133,7 @@ impl Starter {
             Ok(Some(told)) => identity::agrees(&told, resource, ids, held),
             // A pod whose only GPU is an init container's may not be listed; the checkpoint has it.
             Ok(None) | Err(PodsError::GetDisabled) => Ok(()),
-            Err(error) => Err(Refusal::NoHoldings { why: chain(&error) }),
+            Err(error) => Err(Refusal::NoHoldings(error)),
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) const PRELOAD: &str = "ld.so.preload";
 pub(super) fn equip(given: &Given<'_>, edits: &mut ContainerEdits) -> Result<(), Refusal> {
     let here = given.limiter.here.join(LIBRARY);
     if !here.is_file() {
-        return Err(Refusal::NoLimiter { path: here.display().to_string() });
+        return Err(Refusal::NoLimiter { path: here });
     }
     let library = text(&given.limiter.host.join(LIBRARY));
     let mut replaced = 0;
