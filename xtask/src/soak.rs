@@ -113,6 +113,15 @@ const SOAKS: &[Soak] = &[
             line: &["cargo", "test", "-p", "stories", "--test", "scheduling", "rounds"],
         },
     },
+    Soak {
+        name: "agent",
+        about: "the agent's stories on two real nodes of simulated cards, five minutes",
+        invocation: Invocation {
+            env: &[],
+            unset: &[],
+            line: &["cargo", "test", "-p", "stories", "--test", "agent"],
+        },
+    },
 ];
 
 /// Prints what there is, a line each.
@@ -148,7 +157,7 @@ mod tests {
         let error = run(Path::new("."), "nonsense").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no soak is called `nonsense`; there are: laws, fuzz, openb, simgpu, cuda, rounds"
+            "no soak is called `nonsense`; there are: laws, fuzz, openb, simgpu, cuda, rounds, agent"
         );
     }
 

@@ -4,6 +4,7 @@
 //!   read:     foreign pod             -> Request, or a refusal in one sentence
 //!   write:    Request + Placement     -> that dialect's annotations, labels, container env
 //!   observe:  pod already on a node   -> what it holds, whoever placed it
+//!   served:   a node's devices        -> the tickets and amounts a node offers
 //! ```
 //!
 //! One file a dialect, with all its names in it. A dialect never decides where a pod goes, and
@@ -21,6 +22,7 @@ mod nvidia;
 mod observing;
 mod refusal;
 mod selecting;
+mod serving;
 mod settings;
 mod vcuda;
 mod vgpu_manager;
@@ -31,6 +33,7 @@ use model::{Pod, Request};
 pub use nvidia::{NodeMode, visible_devices};
 pub use observing::observe;
 pub use refusal::Refusal;
+pub use serving::{MOST_TICKETS, Served, ServedError, measured, served};
 pub use settings::{Dialect, MemoryUnit, Settings};
 pub use writing::{Omission, WriteError, Written, env, write};
 

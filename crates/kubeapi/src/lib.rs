@@ -20,6 +20,7 @@ mod heartbeats;
 mod leading;
 mod nodes;
 mod outside;
+mod own_node;
 mod pods;
 mod reviews;
 mod watching;
@@ -36,6 +37,7 @@ pub use nodes::facts;
 pub use outside::{
     Annotated, Binding, BindingOutcome, EvictionOutcome, Kube, Outside, TouchOutcome,
 };
+pub use own_node::{OwnNode, OwnNodeError};
 pub use pods::SeenPod;
 pub use reviews::{Caller, May, ReviewError, Reviews};
-pub use watching::{QuotaSource, Seen, Source, Watching, watch};
+pub use watching::{QuotaSource, Seen, Source, Watching, watch, watch_pods_on};

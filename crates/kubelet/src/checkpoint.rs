@@ -176,6 +176,11 @@ impl Entry {
     }
 }
 
+/// An answer as the kubelet writes it into its checkpoint, for tests that make one.
+pub fn encode_answer(answer: &Allocation) -> String {
+    BASE64_STANDARD.encode(answer.encode_to_vec())
+}
+
 impl TryFrom<wire::Entry> for Entry {
     type Error = CheckpointError;
 

@@ -11,6 +11,9 @@ pub const PLACEMENT: &str = "nano-gpu/placement";
 /// Node annotation: the node's devices. Written by the agent when they change.
 pub const INVENTORY: &str = "nano-gpu/inventory";
 
+/// Node annotation: devices a person took out of service, UUIDs or indexes with commas between.
+pub const CORDON: &str = "nano-gpu/cordon";
+
 /// Pod annotation: touched to wake a waiting pod when something became free.
 pub const RETRY: &str = "nano-gpu/retry";
 

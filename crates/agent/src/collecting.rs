@@ -1,0 +1,98 @@
+//! What nobody needs any more: specs and pages of containers that are gone.
+
+use std::collections::BTreeSet;
+
+use kubelet::cdi::{Kind, Specs};
+use kubelet::checkpoint::{Checkpoint, CheckpointError};
+use model::PodUid;
+
+use crate::living::Processes;
+use crate::pods::Pods;
+use crate::records::{Record, Records};
+use crate::starting::STEM;
+
+/// The names that are kept of `names`: those the kubelet's checkpoint has an answer for, and
+/// those whose pod lives or is still shown on this node.
+pub fn kept<'a>(
+    records: &'a [Record],
+    in_checkpoint: &BTreeSet<String>,
+    lives: &dyn Fn(&PodUid) -> bool,
+) -> BTreeSet<&'a str> {
+    let kept =
+        records.iter().filter(|record| in_checkpoint.contains(&record.name) || lives(&record.pod));
+    kept.map(|record| record.name.as_str()).collect()
+}
+
+/// Removes what nobody needs, and says how many. Blocks.
+///
+/// Nothing is removed while the pods are not known, or the checkpoint cannot be read.
+pub fn collect(
+    specs: &Specs,
+    records: &Records,
+    checkpoint: Result<Checkpoint, CheckpointError>,
+    kind: &Kind,
+    pods: &Pods,
+    processes: &Processes,
+) -> usize {
+    if !pods.are_synced() {
+        return 0;
+    }
+    let checkpoint = match checkpoint {
+        Ok(checkpoint) => checkpoint,
+        Err(CheckpointError::Missing { .. }) => Checkpoint::default(),
+        Err(error) => {
+            tracing::warn!(%error, "nothing is collected");
+            return 0;
+        }
+    };
+    let Ok(all) = records.list() else { return 0 };
+    let answers =
+        checkpoint.entries().iter().filter_map(|entry| entry.cdi_devices().ok()).flatten();
+    let named: BTreeSet<String> =
+        answers.filter_map(|full| kind.device_in(&full).map(str::to_owned)).collect();
+    let (known, alive) = (pods.all(), processes.pods());
+    let lives = |pod: &PodUid| known.contains_key(pod) || alive.contains_key(pod);
+    let kept = kept(&all, &named, &lives);
+    let mut removed = 0;
+    for record in all.iter().filter(|record| !kept.contains(record.name.as_str())) {
+        // The spec first: a record without a spec is written anew, a spec without a record is not.
+        let gone = specs.remove(&format!("{STEM}{}", record.name)).is_ok()
+            && records.remove(&record.name).is_ok();
+        if gone {
+            removed += 1;
+            tracing::info!(pod = record.pod_name, container = %record.container, name = record.name, "collected");
+        }
+    }
+    for stem in specs.list(STEM).unwrap_or_default() {
+        let name = stem.strip_prefix(STEM).unwrap_or_default();
+        let recorded = all.iter().any(|record| record.name == name);
+        if !recorded && !named.contains(name) && specs.remove(&stem).unwrap_or(false) {
+            removed += 1;
+        }
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use model::ContainerName;
+    use model::codec::decode_placement;
+
+    use super::*;
+
+    #[test]
+    fn only_what_neither_kubelet_nor_processes_know_goes() {
+        let record = |name: &str, pod: &str| Record {
+            name: name.into(),
+            pod: PodUid::parse(pod).unwrap(),
+            pod_name: pod.into(),
+            container: ContainerName::parse("main").unwrap(),
+            placement: decode_placement("v1;n1;main=GPU-1:whole").unwrap(),
+        };
+        let records =
+            [record("a", "gone"), record("b", "alive"), record("c", "gone"), record("d", "gone")];
+        let named = ["c".to_owned()].into();
+        let alive = |pod: &PodUid| pod.as_str() == "alive";
+        assert_eq!(kept(&records, &named, &alive), ["b", "c"].into());
+    }
+}

@@ -1,0 +1,75 @@
+//! `nanogpu-agent`: the node's side. It hands to each container exactly what its placement says, and
+//! watches over the cards.
+//!
+//! ```text
+//!   kubelet --Allocate--> plugin        a placeholder, a name never used before
+//!   kubelet --PreStart--> starting      identity -> placement -> room -> records, CDI spec
+//!   NVML ---------------> watching      health -> lists, inventory; usage -> metrics, Lease
+//!   every while           collecting    specs and pages that nobody needs
+//! ```
+//!
+//! It makes no scheduling choice. What decides is a function of values (`identity`, `room`, `edits`,
+//! `lists`, `health`, `usage`); the rest carries.
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod collecting;
+pub mod edits;
+pub mod faults;
+pub mod health;
+pub mod identity;
+pub mod lists;
+pub mod living;
+pub mod locking;
+pub mod metrics;
+pub mod plugin;
+pub mod pods;
+pub mod records;
+pub mod refusal;
+pub mod room;
+pub mod rungs;
+pub mod running;
+pub mod settings;
+pub mod starting;
+pub mod usage;
+mod watching;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::rungs::Rung;
+    use crate::settings::{Folder, Settings};
+
+    /// Settings that point nowhere.
+    pub(crate) fn settings() -> Settings {
+        let nowhere = Folder::same("/nowhere");
+        Settings {
+            node: model::NodeName::parse("n1").unwrap(),
+            namespace: "nanogpu".into(),
+            dialects: dialect::Settings::default(),
+            mode: dialect::NodeMode::Own,
+            rung: Rung::None,
+            plugins: "/nowhere".into(),
+            pod_resources: "/nowhere".into(),
+            cdi: "/nowhere".into(),
+            pages: nowhere.clone(),
+            driver: nowhere.clone(),
+            dev: Folder::same("/dev"),
+            limiter: nowhere,
+            extras: Vec::new(),
+            proc: "/nowhere".into(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            beat: Duration::from_secs(10),
+            look: Duration::from_secs(3),
+            patience: Duration::from_millis(10),
+            probation: Duration::from_mins(1),
+            evict: false,
+        }
+    }
+
+    /// An answer as the kubelet keeps it in its checkpoint.
+    pub(crate) fn base64(answer: &kubelet::plugin::Allocation) -> String {
+        kubelet::checkpoint::encode_answer(answer)
+    }
+}

@@ -1,0 +1,182 @@
+//! The real code over the simulated driver, as any program would load it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gpu::nvml::Nvml;
+use gpu::{Absent, Driver, Event, Gpus};
+use machine::{Choices, Description, DeviceId, Fault, Machine, Memory, Switch, VARIABLE};
+use model::{Inventory, Mig, Profile};
+
+/// The library asks the environment for its machine, and there is one environment.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+struct Bench {
+    machine: &'static Machine,
+    root: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Bench {
+    fn new(profile: &str, choices: &Choices) -> Self {
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = tempfile::tempdir().expect("a folder");
+        let description = Description::from_profile(profile, choices).expect("a profile");
+        let machine = Machine::create(&root.path().join("m"), &description).expect("a machine");
+        // SAFETY: all who read or change the environment hold the turn.
+        unsafe { std::env::set_var(VARIABLE, root.path().join("m")) };
+        let folder = root.path().join("driver/usr/lib64");
+        fs::create_dir_all(&folder).expect("a folder");
+        std::os::unix::fs::symlink(library(), folder.join("libnvidia-ml.so.1")).expect("a link");
+        Self { machine, root, _turn: turn }
+    }
+
+    fn gpus(&self) -> Nvml {
+        self.patient(Duration::from_secs(30))
+    }
+
+    fn patient(&self, patience: Duration) -> Nvml {
+        Nvml::new(Driver::below(self.root.path().join("driver")), patience)
+    }
+}
+
+/// The library that cargo built beside this test.
+fn library() -> PathBuf {
+    std::env::current_exe().expect("this test").parent().expect("its folder").join("libnvml.so")
+}
+
+fn card(place: usize) -> DeviceId {
+    DeviceId::new(place).expect("a card")
+}
+
+/// What of an inventory both sides know.
+fn comparable(inventory: &Inventory) -> Vec<(u32, u32, String, u64, Option<u32>)> {
+    let devices = inventory.devices.iter();
+    devices.map(|d| (d.index, d.minor, d.model.to_string(), d.memory.0, d.numa)).collect()
+}
+
+#[tokio::test]
+async fn the_cards_of_two_machines_with_their_topology() {
+    for profile in ["dgx-a100", "t4x4"] {
+        let Ok(expected) = Profile::named(profile) else { continue };
+        let expected = expected.inventory("GPU").unwrap();
+        let bench = Bench::new(profile, &Choices::default());
+        let found = bench.gpus().look().await.unwrap();
+        assert_eq!(found.driver, "550.163.01");
+        assert_eq!(found.unreadable, []);
+        let inventory = gpu::inventory(Some(&found), &Inventory::default(), &|_| None);
+        assert_eq!(comparable(&inventory), comparable(&expected), "{profile}");
+        assert_eq!(inventory.links, expected.links, "{profile}");
+        let described = bench.machine.description().cards.iter();
+        let uuids: Vec<_> = described.map(|card| card.uuid.clone()).collect();
+        let seen: Vec<_> = found.devices.iter().map(|d| d.id.to_string()).collect();
+        assert_eq!(seen, uuids);
+    }
+}
+
+#[tokio::test]
+async fn memory_and_processes_are_those_of_all_processes() {
+    let bench = Bench::new("dgx-a100", &Choices::default());
+    let process = bench.machine.another_process().unwrap();
+    process.open_context(card(1)).unwrap();
+    process.reserve(card(1), Memory::Allocation, 512 << 20).unwrap();
+    let measured = bench.gpus().measure().await.unwrap();
+    assert_eq!(measured.len(), 8);
+    assert_eq!(measured[1].processes.len(), 1);
+    assert_eq!(measured[1].processes[0].pid, std::process::id());
+    assert_eq!(measured[1].processes[0].used, measured[1].used);
+    assert!(measured[1].used >= 512 << 20 && measured[0].used == 0);
+    assert_eq!(measured[0].busy, Some(0));
+}
+
+#[tokio::test]
+async fn a_lost_card_is_named_and_returns() {
+    let bench = Bench::new("dgx-a100", &Choices::default());
+    let gpus = bench.gpus();
+    let before = gpus.look().await.unwrap();
+    bench.machine.inject(Fault::Lose(card(2))).unwrap();
+    let without = gpus.look().await.unwrap();
+    assert_eq!(without.devices.len(), 7);
+    assert_eq!(without.unreadable.len(), 1);
+    assert_eq!(without.unreadable[0].index, 2);
+    let known = gpu::inventory(Some(&before), &Inventory::default(), &|_| None);
+    let now = gpu::inventory(Some(&without), &known, &|_| None);
+    assert_eq!(now.devices.len(), 8);
+    assert_eq!(now.devices[2].health, model::Health::Sick);
+    assert_eq!(gpus.measure().await.unwrap().len(), 7);
+    bench.machine.inject(Fault::Return(card(2))).unwrap();
+    assert_eq!(gpus.look().await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn xids_are_told_with_their_card() {
+    let bench = Bench::new("dgx-a100", &Choices::default());
+    let gpus = bench.gpus();
+    let id = gpus.look().await.unwrap().devices[3].id.clone();
+    let mut events = gpus.events();
+    let heard = async {
+        loop {
+            // Whether the set is registered yet cannot be seen from here, so it is told until heard.
+            bench.machine.inject(Fault::Xid(card(3), 48)).unwrap();
+            let next = tokio::time::timeout(Duration::from_millis(200), events.recv());
+            if let Ok(event) = next.await {
+                break event;
+            }
+        }
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(30), heard).await.unwrap();
+    assert_eq!(heard, Some(Event { device: Some(id), xid: 48 }));
+}
+
+#[tokio::test]
+async fn a_driver_that_hangs_holds_nobody_up() {
+    let bench = Bench::new("dgx-a100", &Choices::default());
+    let gpus = bench.patient(Duration::from_millis(200));
+    bench.patient(Duration::from_secs(30)).look().await.unwrap();
+    bench.machine.inject(Fault::NvmlHang(Switch::On)).unwrap();
+    // More questions than may wait: the later ones are answered at once.
+    for _ in 0..8 {
+        assert!(matches!(gpus.look().await, Err(Absent::Hanging { .. })));
+    }
+    bench.machine.inject(Fault::NvmlHang(Switch::Off)).unwrap();
+    let again = async {
+        while gpus.look().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), again).await.unwrap();
+}
+
+#[tokio::test]
+async fn drivers_that_do_not_work_are_states() {
+    let bench = Bench::new("dgx-a100", &Choices::default());
+    let gpus = bench.gpus();
+    bench.machine.inject(Fault::Mismatch(Switch::On)).unwrap();
+    assert!(matches!(gpus.look().await, Err(Absent::Mismatch)));
+    bench.machine.inject(Fault::Mismatch(Switch::Off)).unwrap();
+    bench.machine.inject(Fault::NoDriver(Switch::On)).unwrap();
+    assert!(matches!(gpus.look().await, Err(Absent::NoModule)));
+    bench.machine.inject(Fault::NoDriver(Switch::Off)).unwrap();
+    assert_eq!(gpus.look().await.unwrap().devices.len(), 8);
+
+    let nowhere = Nvml::new(Driver::below("/nowhere"), Duration::from_secs(30));
+    assert!(matches!(nowhere.look().await, Err(Absent::NoLibrary { .. })));
+    let folder = bench.root.path().join("bad/usr/lib64");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("libnvidia-ml.so.1"), b"not a library").unwrap();
+    let bad = Nvml::new(
+        Driver::below(Path::new(&bench.root.path().join("bad"))),
+        Duration::from_secs(30),
+    );
+    assert!(matches!(bad.look().await, Err(Absent::BadLibrary { .. })));
+}
+
+#[tokio::test]
+async fn a_card_in_mig_mode_is_a_parent() {
+    let choices = Choices { mig: true, ..Choices::default() };
+    let bench = Bench::new("dgx-a100", &choices);
+    let found = bench.gpus().look().await.unwrap();
+    assert!(found.devices.iter().all(|device| device.mig == Mig::Parent), "{found:?}");
+}
