@@ -232,6 +232,32 @@ impl Session {
         Ok(pods.logs(pod, &params).await?)
     }
 
+    /// Waits until a container has written what is asked: one that is ready may not have said
+    /// everything yet.
+    pub async fn says(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        fits: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<String> {
+        let started = Instant::now();
+        loop {
+            let said = self.logs(namespace, pod, container).await;
+            match said {
+                Ok(said) if fits(&said) => return Ok(said),
+                Ok(said) if started.elapsed() >= self.patience => {
+                    bail!("{container} of {pod} says only {said:?}");
+                }
+                Err(error) if started.elapsed() >= self.patience => {
+                    return Err(error)
+                        .with_context(|| format!("{container} of {pod} says nothing"));
+                }
+                Ok(_) | Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
     /// Runs a command in a container.
     pub async fn exec(
         &self,

@@ -138,8 +138,9 @@ spec:
 async fn all_are_themselves(session: &Session, ns: &str, pod: &Pod) {
     let spec = pod.spec.as_ref().unwrap();
     for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-        let said = session.logs(ns, &pod.name_any(), &container.name).await.unwrap();
         let expected = format!("{}/{}\n", pod.uid().unwrap(), container.name);
+        let whole = |said: &str| said.ends_with('\n');
+        let said = session.says(ns, &pod.name_any(), &container.name, whole).await.unwrap();
         assert_eq!(said, expected, "{} of {}", container.name, pod.name_any());
     }
 }

@@ -154,7 +154,7 @@ async fn two_pods_share_a_device_and_a_third_waits() {
     for name in ["one", "two"] {
         session.apply(&ns, &pod(name)).await.unwrap();
         session.running(&ns, name).await.unwrap();
-        assert_eq!(session.logs(&ns, name, "c").await.unwrap(), "gpu-0 30Gi\n");
+        session.says(&ns, name, "c", |said| said == "gpu-0 30Gi\n").await.unwrap();
     }
     let claims: Api<ResourceClaim> = Api::namespaced(session.client(), &ns);
     let mut shares: Vec<String> = Vec::new();

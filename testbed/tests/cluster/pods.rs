@@ -15,7 +15,7 @@ async fn a_pod_runs_logs_and_answers() {
     let ns = session.namespace("pods").await.unwrap();
     session.apply(&ns, &sleeper("hello", "")).await.unwrap();
     session.running(&ns, "hello").await.unwrap();
-    assert_eq!(session.logs(&ns, "hello", "c").await.unwrap(), "hello from hello\n");
+    session.says(&ns, "hello", "c", |said| said == "hello from hello\n").await.unwrap();
     let answer = session
         .exec(&ns, "hello", "c", &["sh", "-c", "echo out; echo err >&2; exit 7"])
         .await
@@ -135,5 +135,5 @@ spec:
 ";
     session.apply(&ns, pod).await.unwrap();
     session.running(&ns, "made").await.unwrap();
-    assert_eq!(session.logs(&ns, "made", "c").await.unwrap(), "me from a folder\n");
+    session.says(&ns, "made", "c", |said| said == "me from a folder\n").await.unwrap();
 }
