@@ -217,12 +217,19 @@ impl Binder {
 
     async fn run(self: Arc<Self>, pod: PodId, node: NodeName, tell: watch::Sender<Option<Answer>>) {
         let answer = self.try_to_bind(&pod, &node).await;
-        let unknown = matches!(answer, Err(BindError::Unknown(_)));
-        tell.send_replace(Some(answer));
-        if unknown {
+        if matches!(answer, Err(BindError::Unknown(_))) {
+            tell.send_replace(Some(answer));
             self.resolve(&pod).await;
+            self.leave(&pod.uid);
+        } else {
+            // First out of the way: who hears the answer may ask again at once.
+            self.leave(&pod.uid);
+            tell.send_replace(Some(answer));
         }
-        self.joined.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod.uid);
+    }
+
+    fn leave(&self, uid: &PodUid) {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
     async fn try_to_bind(&self, pod: &PodId, node: &NodeName) -> Answer {
