@@ -5,7 +5,7 @@ use std::error::Error;
 fn main() -> Result<(), Box<dyn Error>> {
     // Each file is compiled by itself: their packages are called `v1` and the like, and two of one
     // name must not meet.
-    for file in ["device_plugin", "pod_resources", "plugin_registration", "dra"] {
+    for file in ["device_plugin", "pod_resources", "plugin_registration", "dra", "vcuda"] {
         let file = format!("{file}.proto");
         println!("cargo::rerun-if-changed=proto/{file}");
         let parsed = protox::compile([&file], ["proto"])?;

@@ -16,7 +16,7 @@ use crate::binaries::{Binaries, Progress};
 use crate::block::block_on;
 use crate::cgroups::Cgroups;
 use crate::component::{ANCHOR, Component, Place, Running, SYSTEM, Spec};
-use crate::control::{self, API_ADDRESS, BRIDGE};
+use crate::control::{self, API_ADDRESS, BRIDGE, SERVICES};
 use crate::down::{self, lock, need_root, sweep};
 use crate::fake;
 use crate::forward;
@@ -62,6 +62,15 @@ impl Cluster {
     pub fn up(options: Options, progress: &mut Progress) -> anyhow::Result<(Self, Started)> {
         let program = std::env::current_exe().context("cannot find our own program")?;
         Self::start(options, &Owner::Person(program), progress)
+    }
+
+    /// The cluster of this name, if it is up.
+    pub fn find(name: &str, progress: &mut Progress) -> anyhow::Result<Option<Self>> {
+        let layout = Layout::of(name)?;
+        if !is_up(&layout) {
+            return Ok(None);
+        }
+        Ok(Some(Self { layout, binaries: Binaries::prepare(progress)? }))
     }
 
     /// A cluster for the tests of this process: made at the first call, taken away when the process
@@ -174,7 +183,7 @@ impl Cluster {
         clock.step("namespaces, certificates");
 
         control::etcd(layout, &self.binaries).start(layout)?;
-        control::api_server(layout, &self.binaries, &record.options).start(layout)?;
+        control::api_server(layout, &self.binaries, &record.options)?.start(layout)?;
         drop(reserved);
         self.open_the_way(owner, record.api_port)?;
         let nodes = self.start_nodes(&record.options)?;
@@ -212,6 +221,9 @@ impl Cluster {
             (1..=nodes).map(|index| format!("addr add {}/16 dev cni0", node::address(index))),
         );
         lines.push("link set cni0 up".to_owned());
+        // The API server calls webhooks by the address of their service. kube-proxy turns that into a
+        // pod's, but only for what has a way at all.
+        lines.push(format!("route add {SERVICES} dev cni0 src {API_ADDRESS}"));
         within(&self.network()?, || {
             for line in &lines {
                 let output = Command::new("ip")
@@ -351,6 +363,18 @@ impl Cluster {
     pub fn listen(&self, address: &str) -> anyhow::Result<TcpListener> {
         within(&self.network()?, || TcpListener::bind(address))?
             .with_context(|| format!("cannot listen on {address} in the cluster"))
+    }
+
+    /// Starts a program on the host that ends with the cluster. Its output is the log `name`; one that
+    /// runs under that name already is ended first.
+    pub fn beside(&self, name: &str, program: &Path, args: &[&str]) -> anyhow::Result<()> {
+        if let Ok(running) = Running::of(&self.layout, name) {
+            running.stop(Duration::from_secs(5));
+            let _ = fs::remove_file(self.layout.log(name));
+        }
+        let spec = Spec::new(&name, program, Place::Host);
+        args.iter().fold(spec, |spec, arg| spec.arg(*arg)).start(&self.layout)?;
+        Ok(())
     }
 
     /// Opens a port on 127.0.0.1 that leads to `target` in the cluster, while this process lives.

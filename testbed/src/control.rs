@@ -13,7 +13,7 @@ pub(crate) const API_ADDRESS: &str = "10.88.0.1";
 pub(crate) const BRIDGE: &str = "10.88.0.1/16";
 /// The Service `kubernetes`.
 pub(crate) const SERVICE_ADDRESS: &str = "10.96.0.1";
-const SERVICES: &str = "10.96.0.0/16";
+pub(crate) const SERVICES: &str = "10.96.0.0/16";
 const PODS: &str = "10.88.0.0/16";
 
 pub(crate) fn etcd(layout: &Layout, binaries: &Binaries) -> Spec {
@@ -34,7 +34,11 @@ pub(crate) fn etcd(layout: &Layout, binaries: &Binaries) -> Spec {
         .flag("log-level", "warn")
 }
 
-pub(crate) fn api_server(layout: &Layout, binaries: &Binaries, options: &Options) -> Spec {
+pub(crate) fn api_server(
+    layout: &Layout,
+    binaries: &Binaries,
+    options: &Options,
+) -> anyhow::Result<Spec> {
     let pki = layout.pki();
     let file = |name: &str| pki.join(name);
     let spec = Spec::new(&Component::ApiServer, binaries.path(Program::ApiServer), Place::Cluster)
@@ -66,7 +70,21 @@ pub(crate) fn api_server(layout: &Layout, binaries: &Binaries, options: &Options
         .flag("max-requests-inflight", 800)
         .flag("max-mutating-requests-inflight", 400)
         .flag("profiling", false);
-    gated(spec, options)
+    Ok(gated(audited(spec, layout, options)?, options))
+}
+
+/// Adds the audit log, if one was asked for. Lines are written at once: whoever reads them after an
+/// answer finds its line.
+fn audited(spec: Spec, layout: &Layout, options: &Options) -> anyhow::Result<Spec> {
+    if options.audit_policy.is_empty() {
+        return Ok(spec);
+    }
+    let policy = layout.config().join("audit.yaml");
+    write(&policy, options.audit_policy.as_bytes())?;
+    Ok(spec
+        .file("audit-policy-file", &policy)
+        .file("audit-log-path", &layout.audit())
+        .flag("audit-log-mode", "blocking"))
 }
 
 pub(crate) fn controller_manager(layout: &Layout, binaries: &Binaries, options: &Options) -> Spec {

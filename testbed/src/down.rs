@@ -38,6 +38,34 @@ pub fn abandon(name: &str) {
     let _ = fs::remove_file(layout.lock());
 }
 
+/// Has SIGINT and SIGTERM take that cluster away: an interrupted `up` leaves nothing. The signal may
+/// come at any point, so the work is done by a thread that waits for it.
+pub fn abandon_on_interrupt(name: &str) -> anyhow::Result<()> {
+    let name = name.to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::spawn(move || {
+        let interrupted = runtime.block_on(async {
+            let mut term =
+                tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+            tokio::select! {
+                answer = tokio::signal::ctrl_c() => answer,
+                _ = term.recv() => Ok(()),
+            }
+        });
+        if interrupted.is_ok() {
+            tell(&format!("\ninterrupted: taking cluster `{name}` down"));
+            abandon(&name);
+            std::process::exit(130);
+        }
+    });
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "whoever interrupts waits for us")]
+fn tell(line: &str) {
+    eprintln!("{line}");
+}
+
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the process is about to end, and failures mean nothing any more.

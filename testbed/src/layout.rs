@@ -104,6 +104,11 @@ impl Layout {
         self.logs().join(format!("{component}.log"))
     }
 
+    /// What the API server wrote down, if it was asked to.
+    pub fn audit(&self) -> PathBuf {
+        self.logs().join("audit.jsonl")
+    }
+
     pub(crate) fn etcd(&self) -> PathBuf {
         self.root.join("etcd")
     }

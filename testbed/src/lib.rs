@@ -28,9 +28,11 @@ mod fake;
 mod forward;
 mod images;
 mod layout;
+mod manifests;
 mod namespaces;
 mod node;
 mod options;
+mod ours;
 mod pki;
 mod process;
 mod scheduler;
@@ -41,10 +43,15 @@ pub use api::{Output, Session};
 pub use binaries::{Binaries, Program, Progress};
 pub use cluster::{Cluster, Started};
 pub use component::Component;
-pub use down::{abandon, down, sweep};
+pub use down::{abandon, abandon_on_interrupt, down, sweep};
 pub use fake::FakeNodes;
 pub use forward::forward;
-pub use images::{BASE, Image, base_images, write_images};
+pub use images::{
+    BASE, Features, Image, Made, Parts, base_images, kube_scheduler_image, product_images,
+    write_images,
+};
 pub use layout::{Layout, clusters};
+pub use manifests::{chart, manifests, rendered};
 pub use options::{Options, SchedulerSpec};
+pub use ours::{built, built_for_speed, built_limiter, built_to_ship};
 pub use status::{ComponentState, ComponentStatus, Status, status};

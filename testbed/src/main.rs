@@ -4,15 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use comfy_table::{Table, presets};
 use testbed::{
-    Binaries, Cluster, ComponentState, FakeNodes, Options, Program, Progress, SchedulerSpec,
-    Status, clusters, down, forward, status, write_images,
+    Binaries, Cluster, ComponentState, FakeNodes, Features, Options, Parts, Program, Progress,
+    SchedulerSpec, Status, clusters, down, forward, manifests, product_images, status,
+    write_images,
 };
 
 #[derive(Parser)]
@@ -41,14 +42,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Build or find the programs a cluster needs, and say where they are.
+    /// Build or find the programs that clusters and tests need, and say where they are.
     Programs,
-    /// Write our images as OCI archives, with a Containerfile each.
-    Images {
-        /// Where to.
-        #[arg(long, default_value = "target/images")]
-        to: PathBuf,
-    },
+    /// Write our images as OCI archives, with a Containerfile and a list of contents (SPDX) each.
+    Images(Images),
+    /// Write deploy/manifests anew from the chart. The first time builds helm, which takes minutes.
+    Manifests,
     /// Lead a port on 127.0.0.1 to an address inside a cluster, until interrupted.
     Forward {
         /// Which cluster.
@@ -58,6 +57,28 @@ enum Command {
         /// The address inside, such as 10.96.0.20:80.
         target: SocketAddr,
     },
+}
+
+#[derive(clap::Args)]
+struct Images {
+    /// Where to.
+    #[arg(long, alias = "to", default_value = "target/images", value_name = "FOLDER")]
+    out: PathBuf,
+    /// What their names begin with.
+    #[arg(long, default_value = "localhost/nanogpu", value_name = "NAME")]
+    prefix: String,
+    /// Behind the colon of their names.
+    #[arg(long, default_value = env!("CARGO_PKG_VERSION"), value_name = "VERSION")]
+    tag: String,
+    /// The commit they are made from, for a label.
+    #[arg(long, value_name = "COMMIT")]
+    revision: Option<String>,
+    /// Also those that nodes of the testbed have: base, pause, and roots of several systems.
+    #[arg(long)]
+    testbed: bool,
+    /// Programs as the tests use them, instead of a release build, which takes minutes.
+    #[arg(long)]
+    debug: bool,
 }
 
 #[derive(clap::Args)]
@@ -118,11 +139,17 @@ fn run(command: Command) -> anyhow::Result<()> {
             for program in Program::ALL {
                 println!("{:<26} {}", program.file(), binaries.path(program).display());
             }
+            for program in Program::APART {
+                let path = Binaries::apart(program, &mut Progress::new())?;
+                println!("{:<26} {}", program.file(), path.display());
+            }
             Ok(())
         }
-        Command::Images { to } => {
-            let binaries = Binaries::prepare(&mut Progress::new())?;
-            for file in write_images(&binaries, &to)? {
+        Command::Images(images) => make_images(images),
+        Command::Manifests => {
+            for (file, text) in manifests(&mut Progress::new())? {
+                std::fs::write(&file, text)
+                    .with_context(|| format!("cannot write {}", file.display()))?;
                 println!("{}", file.display());
             }
             Ok(())
@@ -131,9 +158,57 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
+/// What is in the images, and where its source is: a crate that is not there has no image.
+const SHIPPED: [&str; 4] = ["scheduler", "agent", "kubectl", "installer"];
+
+fn make_images(asked: Images) -> anyhow::Result<()> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let there = |name: &&&str| crates.join(name).is_dir();
+    let shipped: Vec<&str> = SHIPPED.iter().filter(there).copied().collect();
+    let parts = if asked.debug {
+        Parts::built()?
+    } else {
+        let packages = shipped.iter().chain(&["limiter"]).map(ToString::to_string).collect();
+        Parts {
+            programs: testbed::built_to_ship(&shipped)?,
+            limiter: testbed::built_limiter()?,
+            features: Features::Packages(packages),
+            wanted: Vec::new(),
+            prefix: String::new(),
+            tag: String::new(),
+            revision: None,
+        }
+    };
+    let parts = Parts { prefix: asked.prefix, tag: asked.tag, revision: asked.revision, ..parts };
+    let made = product_images(&parts, &asked.out)?;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["IMAGE", "SIZE", "USER", "CRATES", "FILE"]);
+    for image in &made {
+        table.add_row([
+            image.name.clone(),
+            format!("{:.1} MB", image.megabytes()),
+            image.user.clone(),
+            image.crates.to_string(),
+            image.archive.display().to_string(),
+        ]);
+    }
+    println!("{table}");
+    println!(
+        "\nBeside each: NAME.spdx.json, what is in it; NAME.Containerfile with NAME.rootfs, for a container engine."
+    );
+    if asked.testbed {
+        let binaries = Binaries::prepare(&mut Progress::new())?;
+        for file in write_images(&binaries, &asked.out)? {
+            println!("{}", file.display());
+        }
+    }
+    Ok(())
+}
+
 fn bring_up(up: Up) -> anyhow::Result<()> {
     let name = up.name.clone();
-    interrupt_takes_down(&name)?;
+    testbed::abandon_on_interrupt(&name)?;
     let (cluster, started) = Cluster::up(options(up)?, &mut Progress::new())?;
     println!("cluster `{name}` is up after {:.1} s", started.total.as_secs_f64());
     for (step, time) in &started.steps {
@@ -143,29 +218,6 @@ fn bring_up(up: Up) -> anyhow::Result<()> {
     println!("\nuse it:   export KUBECONFIG={}", cluster.layout().kubeconfig().display());
     println!("          {} get nodes", kubectl.display());
     println!("end it:   cargo xtask cluster down --name {name}");
-    Ok(())
-}
-
-/// An interrupted `up` leaves nothing. The signal may come at any point, so the work is done by a
-/// thread that waits for it.
-fn interrupt_takes_down(name: &str) -> anyhow::Result<()> {
-    let name = name.to_owned();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::spawn(move || {
-        let interrupted = runtime.block_on(async {
-            let mut term =
-                tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-            tokio::select! {
-                answer = tokio::signal::ctrl_c() => answer,
-                _ = term.recv() => Ok(()),
-            }
-        });
-        if interrupted.is_ok() {
-            eprintln!("\ninterrupted: taking cluster `{name}` down");
-            testbed::abandon(&name);
-            std::process::exit(130);
-        }
-    });
     Ok(())
 }
 

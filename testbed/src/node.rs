@@ -161,7 +161,8 @@ pub(crate) fn socket(layout: &Layout, node: &str) -> PathBuf {
     layout.on_node(node, "/run/containerd/containerd.sock")
 }
 
-/// Waits until containerd answers.
+/// Waits until containerd answers, and has all its services: a kubelet that finds the CRI not there
+/// yet ends.
 pub(crate) fn wait_for_containerd(
     layout: &Layout,
     binaries: &Binaries,
@@ -176,7 +177,7 @@ pub(crate) fn wait_for_containerd(
             .arg("version")
             .output()
             .context("cannot run ctr")?;
-        if answer.status.success() {
+        if answer.status.success() && has_booted(layout, &containerd.spec.name) {
             return Ok(());
         }
         if !containerd.identity.is_alive() {
@@ -185,6 +186,13 @@ pub(crate) fn wait_for_containerd(
         thread::sleep(Duration::from_millis(50));
     }
     bail!("containerd of {node} does not answer: {}", last_lines(layout, &containerd.spec.name))
+}
+
+/// Whether containerd has said so since it was started last.
+fn has_booted(layout: &Layout, component: &str) -> bool {
+    let text = fs::read_to_string(layout.log(component)).unwrap_or_default();
+    let since = text.rsplit("starting containerd").next().unwrap_or_default();
+    since.contains("containerd successfully booted")
 }
 
 /// The end of a component's log, for a message.

@@ -24,6 +24,10 @@ pub struct Options {
     pub api_port: u16,
     /// Lines added to each kubelet's configuration, as YAML.
     pub kubelet_config: String,
+    /// An audit `Policy`, as YAML: what the API server writes down in [`crate::Layout::audit`]. Empty:
+    /// nothing.
+    #[serde(default)]
+    pub audit_policy: String,
 }
 
 /// One kube-scheduler.
@@ -53,6 +57,7 @@ impl Options {
             feature_gates: BTreeMap::new(),
             api_port: 0,
             kubelet_config: String::new(),
+            audit_policy: String::new(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod cluster;
 pub mod samples;
+pub mod shipped;
 pub mod worlds;
 
 pub use cluster::{Cluster, Outcome, Running};

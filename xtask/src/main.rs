@@ -18,7 +18,7 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::steps::Invocation;
@@ -38,8 +38,15 @@ enum Command {
     Tidy,
     /// Run the long version of a test; without a name, list them.
     Soak { name: Option<String> },
-    /// Show the product at work.
-    Demo,
+    /// Show the product at work, on a real Kubernetes with simulated cards (root, Linux).
+    Demo {
+        /// Check every act, and take everything down at the end.
+        #[arg(long)]
+        once: bool,
+        /// Without a cluster: sample pods are placed on nodes that are only numbers.
+        #[arg(long, conflicts_with = "once")]
+        dry: bool,
+    },
     /// A real Kubernetes on this machine: up, down, status. `cluster up --help` says more.
     #[command(disable_help_flag = true)]
     Cluster {
@@ -62,7 +69,8 @@ enum Tier {
     Fast,
 }
 
-const DEMO: Invocation = Invocation {
+/// The demo without a cluster.
+const DRY: Invocation = Invocation {
     env: &[],
     unset: &[],
     line: &["cargo", "run", "--quiet", "-p", "stories", "--example", "demo"],
@@ -89,7 +97,8 @@ fn run(command: &Command) -> anyhow::Result<()> {
             soak::list();
             Ok(())
         }
-        Command::Demo => DEMO.run(&root),
+        Command::Demo { dry: true, .. } => DRY.run(&root),
+        Command::Demo { once, .. } => demo(&root, *once),
         Command::Cluster { args } => testbed(&root, args),
         Command::Images { args } => {
             let args: Vec<String> =
@@ -100,16 +109,36 @@ fn run(command: &Command) -> anyhow::Result<()> {
     }
 }
 
-/// The testbed is a program of its own: it needs a Kubernetes client, which would make every
-/// `cargo xtask` wait for minutes to be built.
+/// On a cluster, where there can be one.
+fn demo(root: &Path, once: bool) -> anyhow::Result<()> {
+    match test::can_run_a_cluster() {
+        Ok(()) => {
+            println!("building nanogpu, the simulated driver and the testbed");
+            test::BUILD.run(root)?;
+            let args: &[String] = if once { &["--once".to_owned()] } else { &[] };
+            program(root, "nanogpu-demo", args)
+        }
+        // CI would believe that something was shown.
+        Err(reason) if once => bail!("{reason}"),
+        Err(reason) => {
+            println!("{reason}. Here is the small one, without a cluster.\n");
+            DRY.run(root)
+        }
+    }
+}
+
 fn testbed(root: &Path, args: &[String]) -> anyhow::Result<()> {
+    program(root, "testbed", args)
+}
+
+/// Programs apart: they need a Kubernetes client, which would make every `cargo xtask` wait for
+/// minutes to be built. No package is named, so that they share what the workspace was built from.
+fn program(root: &Path, name: &str, args: &[String]) -> anyhow::Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = process::Command::new(cargo)
-        .args(["run", "--quiet", "-p", "testbed", "--"])
-        .args(args)
-        .current_dir(root)
-        .status()
-        .context("start the testbed")?;
+    let mut command = process::Command::new(cargo);
+    command.args(["run", "--quiet", "--all-features", "--bin", name, "--"]).args(args);
+    steps::as_by_hand(&mut command);
+    let status = command.current_dir(root).status().with_context(|| format!("start {name}"))?;
     // It has said what was wrong.
     if !status.success() {
         process::exit(status.code().unwrap_or(1));
@@ -142,5 +171,12 @@ mod tests {
     fn test_without_a_tier_is_what_ci_runs() {
         let cli = Cli::try_parse_from(["xtask", "test"]).unwrap();
         assert!(matches!(cli.command, Command::Test { tier: None }));
+    }
+
+    #[test]
+    fn a_demo_is_dry_or_checked_not_both() {
+        assert!(Cli::try_parse_from(["xtask", "demo", "--once", "--dry"]).is_err());
+        let cli = Cli::try_parse_from(["xtask", "demo"]).unwrap();
+        assert!(matches!(cli.command, Command::Demo { once: false, dry: false }));
     }
 }

@@ -107,6 +107,7 @@ impl Invocation {
         let [program, args @ ..] = self.line else { bail!("an empty command line") };
         let mut command = Command::new(executable(root, program));
         command.args(args).current_dir(root).envs(self.env.iter().copied());
+        as_by_hand(&mut command);
         for name in self.unset {
             command.env_remove(name);
         }
@@ -116,6 +117,22 @@ impl Invocation {
         }
         Ok(())
     }
+}
+
+/// Takes away what cargo told us about our own package: some build scripts run anew when it changes,
+/// and everything above them is built anew, here and at the next build by hand.
+pub(crate) fn as_by_hand(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if is_about_a_package(&name.to_string_lossy()) {
+            command.env_remove(name);
+        }
+    }
+}
+
+fn is_about_a_package(name: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start))
+        || name == "CARGO_BIN_NAME"
+        || name == "CARGO_CRATE_NAME"
 }
 
 fn executable(root: &Path, program: &str) -> OsString {
@@ -157,6 +174,12 @@ mod tests {
 
     fn here(name: &'static str, run: fn(&Path) -> anyhow::Result<()>) -> Step {
         Step { name, action: Action::Here { run, again: "do it again" } }
+    }
+
+    #[test]
+    fn settings_of_cargo_are_passed_on_and_its_words_about_us_are_not() {
+        assert!(is_about_a_package("CARGO_PKG_NAME") && is_about_a_package("CARGO_MANIFEST_DIR"));
+        assert!(!is_about_a_package("CARGO_TARGET_DIR") && !is_about_a_package("CARGO_HOME"));
     }
 
     #[test]

@@ -42,10 +42,48 @@ const FAST: &[Step] = &[
 ];
 
 /// What needs the network the first time: programs of others, kept in the user's cache.
-const CLIENTS: &[Step] = &[cargo(
-    "clients",
-    &["cargo", "test", "-p", "simgpu", "--test", "it", "clients", "--", "--ignored", "--nocapture"],
-)];
+const CLIENTS: &[Step] = &[
+    cargo(
+        "clients",
+        &[
+            "cargo",
+            "test",
+            "-p",
+            "simgpu",
+            "--test",
+            "it",
+            "clients",
+            "--",
+            "--ignored",
+            "--nocapture",
+        ],
+    ),
+    // The same programs, which are installed now, with the limiter before the driver.
+    cargo(
+        "limited clients",
+        &["cargo", "test", "-p", "limiter", "--test", "it", "clients", "--", "--ignored"],
+    ),
+];
+
+/// Every order of the steps that processes take in a page they share. A minute, most of it to build.
+const ORDERS: &[Step] = &[Step {
+    name: "orders",
+    action: Action::Command(Invocation {
+        env: &[("RUSTFLAGS", "--cfg loom")],
+        unset: &[],
+        line: &[
+            "cargo",
+            "test",
+            "--release",
+            "-p",
+            "page",
+            "--lib",
+            "orders",
+            "--target-dir",
+            "target/loom",
+        ],
+    }),
+}];
 
 const DEPENDENCIES: &[Step] = &[
     // It takes minutes, so only if the pinned version is not there yet.
@@ -55,18 +93,101 @@ const DEPENDENCIES: &[Step] = &[
     cargo("deny", &[DENY, "--locked", "check", "bans", "licenses", "sources"]),
 ];
 
-/// On a real Kubernetes. The first step builds its programs if they are not in the cache.
+/// All programs, as the tests use them.
+pub(crate) const BUILD: Invocation = Invocation {
+    env: &[],
+    unset: &[],
+    line: &["cargo", "build", "--workspace", "--all-features", "--lib", "--bins"],
+};
+
+/// On a real Kubernetes. Everything is built as the tests above were, with the workspace and all
+/// features: a package by itself would have most of its dependencies built once more.
 const CLUSTER: &[Step] = &[
-    on_a_cluster("programs", &["cargo", "run", "--quiet", "-p", "testbed", "--", "programs"]),
+    on_a_cluster("build", BUILD.line),
+    // Builds the programs of Kubernetes if they are not in the cache.
+    on_a_cluster("programs", &["target/debug/testbed", "programs"]),
     on_a_cluster(
         "testbed",
-        &["cargo", "test", "-p", "testbed", "--test", "cluster", "--test", "lifecycle"],
+        &[
+            "cargo",
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "cluster",
+            "--test",
+            "lifecycle",
+        ],
     ),
     // One after another: they break and configure what they share.
     on_a_cluster(
         "scheduling",
-        &["cargo", "test", "-p", "stories", "--test", "scheduling", "--", "--test-threads=1"],
+        &[
+            "cargo",
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "scheduling",
+            "--",
+            "--test-threads=1",
+        ],
     ),
+    on_a_cluster(
+        "kubectl",
+        &["cargo", "test", "--workspace", "--all-features", "--test", "kubectl"],
+    ),
+    // In a Chromium, which is installed if it is missing.
+    on_a_cluster(
+        "dashboard",
+        &[
+            "cargo",
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "dashboard",
+            "--",
+            "--test-threads=1",
+        ],
+    ),
+    on_a_cluster(
+        "agent",
+        &[
+            "cargo",
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "agent",
+            "--",
+            "--test-threads=1",
+        ],
+    ),
+    // The chart, by a real helm: checked, installed, used, upgraded, taken away.
+    on_a_cluster(
+        "install",
+        &[
+            "cargo",
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "install",
+            "--",
+            "--test-threads=1",
+        ],
+    ),
+    on_a_cluster(
+        "kubeadm",
+        &["cargo", "test", "--workspace", "--all-features", "--test", "kubeadm"],
+    ),
+    on_a_cluster(
+        "takeovers",
+        &["cargo", "test", "--workspace", "--all-features", "--test", "takeovers"],
+    ),
+    // What the README's first command shows, with every act checked.
+    on_a_cluster("demo", &["target/debug/nanogpu-demo", "--once"]),
 ];
 
 const INSTALL: Invocation = Invocation {
@@ -91,7 +212,10 @@ pub(crate) fn fast(root: &Path) -> anyhow::Result<()> {
 
 /// What CI runs.
 pub(crate) fn all(root: &Path) -> anyhow::Result<()> {
-    steps::run_all(root, FAST.iter().chain(CLIENTS).chain(DEPENDENCIES).chain(CLUSTER))
+    steps::run_all(
+        root,
+        FAST.iter().chain(CLIENTS).chain(ORDERS).chain(DEPENDENCIES).chain(CLUSTER),
+    )
 }
 
 const fn on_a_cluster(name: &'static str, line: &'static [&'static str]) -> Step {
@@ -99,7 +223,8 @@ const fn on_a_cluster(name: &'static str, line: &'static [&'static str]) -> Step
     Step { name, action: Action::Where { possible: can_run_a_cluster, then } }
 }
 
-fn can_run_a_cluster() -> Result<(), &'static str> {
+/// Whether this machine can, and if not, why.
+pub(crate) fn can_run_a_cluster() -> Result<(), &'static str> {
     if !cfg!(target_os = "linux") {
         return Err("a cluster needs Linux");
     }

@@ -11,6 +11,7 @@ use dialect::{Dialect, MemoryUnit, NodeMode};
 use model::NodeName;
 
 use crate::edits::rung_of;
+use crate::metrics::Originals;
 use crate::rungs::Rung;
 use crate::settings::{Extra, Folder, Settings};
 
@@ -60,6 +61,10 @@ pub struct Args {
     /// Where our limiter is; HERE=HOST where the host sees another path
     #[arg(long, default_value = "/var/lib/nanogpu/limiter")]
     pub limiter: Folder,
+    /// A libnanogpu.so to be put into that folder at the start, as our image has one [default: what
+    /// is there is used as it is]
+    #[arg(long, value_name = "FILE", env = "NANOGPU_LIMITER_SOURCE")]
+    pub limiter_source: Option<PathBuf>,
     /// What else every container with a GPU gets, read-only: HOST=CONTAINER
     #[arg(long = "extra-mount")]
     pub extras: Vec<Extra>,
@@ -84,6 +89,13 @@ pub struct Args {
     /// Evict pods that use more memory of a card than they were given
     #[arg(long)]
     pub evict: bool,
+    /// Tell the metrics of gpu-manager and of nano-gpu's exporter beside ours
+    #[arg(long)]
+    pub original_metrics: bool,
+    /// Serve gpu-manager's own limiter in pods of its dialects from this folder, such as
+    /// /etc/gpu-manager/vm; HERE=HOST where the host sees another path [default: not served]
+    #[arg(long)]
+    pub vcuda: Option<Folder>,
     /// Lines as json or plain
     #[arg(long, default_value = "json")]
     pub log_form: String,
@@ -135,6 +147,8 @@ impl Args {
             patience: Duration::from_secs(self.patience),
             probation: Duration::from_secs(self.probation),
             evict: self.evict,
+            vcuda: self.vcuda.clone(),
+            originals: if self.original_metrics { Originals::Too } else { Originals::No },
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What nobody needs any more: specs and pages of containers that are gone.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use kubelet::cdi::{Kind, Specs};
 use kubelet::checkpoint::{Checkpoint, CheckpointError};
@@ -9,7 +10,7 @@ use model::PodUid;
 use crate::living::Processes;
 use crate::pods::Pods;
 use crate::records::{Record, Records};
-use crate::starting::STEM;
+use crate::starting::{STEM, chain};
 
 /// The names that are kept of `names`: those the kubelet's checkpoint has an answer for, and
 /// those whose pod lives or is still shown on this node.
@@ -25,11 +26,13 @@ pub fn kept<'a>(
 
 /// Removes what nobody needs, and says how many. Blocks.
 ///
-/// Nothing is removed while the pods are not known, or the checkpoint cannot be read.
+/// Nothing is removed while the pods are not known, or specs, records or the checkpoint in the folder
+/// `plugins` cannot be read. Specs are listed first, then records, then holders: a start goes the
+/// other way, so what begins meanwhile is known by then.
 pub fn collect(
     specs: &Specs,
     records: &Records,
-    checkpoint: Result<Checkpoint, CheckpointError>,
+    plugins: &Path,
     kind: &Kind,
     pods: &Pods,
     processes: &Processes,
@@ -37,15 +40,28 @@ pub fn collect(
     if !pods.are_synced() {
         return 0;
     }
-    let checkpoint = match checkpoint {
-        Ok(checkpoint) => checkpoint,
-        Err(CheckpointError::Missing { .. }) => Checkpoint::default(),
+    let stems = match specs.list(STEM) {
+        Ok(stems) => stems,
         Err(error) => {
-            tracing::warn!(%error, "nothing is collected");
+            tracing::warn!(error = chain(&error), "nothing is collected");
             return 0;
         }
     };
-    let Ok(all) = records.list() else { return 0 };
+    let all = match records.list() {
+        Ok(all) => all,
+        Err(error) => {
+            tracing::warn!(error = chain(&error), "nothing is collected");
+            return 0;
+        }
+    };
+    let checkpoint = match Checkpoint::read(plugins) {
+        Ok(checkpoint) => checkpoint,
+        Err(CheckpointError::Missing { .. }) => Checkpoint::default(),
+        Err(error) => {
+            tracing::warn!(error = chain(&error), "nothing is collected");
+            return 0;
+        }
+    };
     let answers =
         checkpoint.entries().iter().filter_map(|entry| entry.cdi_devices().ok()).flatten();
     let named: BTreeSet<String> =
@@ -63,7 +79,7 @@ pub fn collect(
             tracing::info!(pod = record.pod_name, container = %record.container, name = record.name, "collected");
         }
     }
-    for stem in specs.list(STEM).unwrap_or_default() {
+    for stem in stems {
         let name = stem.strip_prefix(STEM).unwrap_or_default();
         let recorded = all.iter().any(|record| record.name == name);
         if !recorded && !named.contains(name) && specs.remove(&stem).unwrap_or(false) {

@@ -69,6 +69,12 @@ pub fn edits(
         };
         settings.rung.for_grants(grants).equip(&given, &mut edits)?;
     }
+    if let Some(folder) = &settings.vcuda
+        && crate::vcuda::speaks(asked.dialect)
+    {
+        let host = folder.host.join(pod.id.uid.as_str()).display().to_string();
+        edits.mounts.push(Mount::read_only(host, crate::vcuda::SEEN_AT));
+    }
     for extra in &settings.extras {
         let (host, container) = (extra.host.display(), extra.container.display());
         edits.mounts.push(Mount::read_only(host.to_string(), container.to_string()));
@@ -173,6 +179,10 @@ mod tests {
             Some("/drv/lib/libcuda.so.1")
         );
         assert_eq!(mounted(&got, "/usr/local/nanogpu/pages/0.limits"), Some("/pages/x/0.limits"));
+        assert_eq!(mounted(&got, "/usr/local/nanogpu/pages/0.door"), Some("/pages/x/0.door"));
+        assert_eq!(mounted(&got, "/etc/ld.so.preload"), Some("/pages/x/ld.so.preload"));
+        // What the file says is where the library is.
+        assert_eq!(mounted(&got, crate::rungs::PRELOADED.trim_end()), Some(ours.as_str()));
         let options =
             |at: &str| &got.mounts.iter().find(|m| m.container_path == at).unwrap().options;
         assert!(options("/usr/local/nanogpu/pages/0.limits").contains(&"ro".to_owned()));

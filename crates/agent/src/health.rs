@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpu::{Event, Found, xid};
-use model::{DeviceId, Health, Moment};
+use model::{DeviceId, Health, Inventory, Moment};
 
-/// A card that fails again waits twice as long, up to this many times.
+/// A card that fails again waits twice as long, up to this many times. Well for twice the longest of
+/// these, it is as good as new.
 const MOST_DOUBLINGS: u32 = 6;
+/// A driver that answers again is believed at once, the second time after so many milliseconds, and
+/// then after twice as many each time, up to a card's probation.
+const DRIVER: u64 = 5_000;
 
 /// The health of the node's cards.
 #[derive(Debug, Default)]
@@ -14,6 +18,7 @@ pub struct Ward {
     probation: u64,
     sick: BTreeMap<DeviceId, Case>,
     cordoned: BTreeSet<DeviceId>,
+    driver: Option<Case>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +45,37 @@ pub enum News {
         /// Which card.
         device: DeviceId,
     },
+    /// The driver does not answer, so no card of the node does.
+    DriverLeft {
+        /// Why, in words.
+        why: String,
+    },
+    /// It answers again.
+    DriverReturned,
 }
 
 impl Ward {
     /// Cards return after `probation` milliseconds without trouble.
     pub fn new(probation: u64) -> Self {
         Self { probation, ..Self::default() }
+    }
+
+    /// What an agent before us said: its sick cards begin their probation now. Who restarts an agent
+    /// has healed no card.
+    pub fn remember(&mut self, before: &Inventory, now: Moment) {
+        let sick = before.devices.iter().filter(|device| device.health == Health::Sick);
+        for device in sick {
+            let case = Case { xid: None, seen: now, times: 1, healed: false };
+            self.sick.insert(device.id.clone(), case);
+        }
+    }
+
+    /// The driver did not answer.
+    pub fn silent(&mut self, why: &str, now: Moment) -> Vec<News> {
+        let forgiven = self.longest();
+        let case = self.driver.get_or_insert(Case { xid: None, seen: now, times: 0, healed: true });
+        let news = case.worse(now, forgiven).then(|| News::DriverLeft { why: why.to_owned() });
+        news.into_iter().collect()
     }
 
     /// A card reported something.
@@ -66,6 +96,14 @@ impl Ward {
     /// return.
     pub fn looked(&mut self, found: &Found, known: &[DeviceId], now: Moment) -> Vec<News> {
         let mut news = Vec::new();
+        if let Some(case) = self.driver.as_mut().filter(|case| !case.healed) {
+            let doubled = DRIVER << case.times.saturating_sub(2).min(MOST_DOUBLINGS);
+            let wait = if case.times < 2 { 0 } else { doubled.min(self.probation) };
+            if now >= case.seen.after(wait) {
+                case.healed = true;
+                news.push(News::DriverReturned);
+            }
+        }
         let answers = |id: &DeviceId| found.devices.iter().any(|device| device.id == *id);
         for id in known.iter().filter(|id| !answers(id)) {
             let why = found.unreadable.iter().find(|lost| lost.id.as_ref() == Some(id));
@@ -89,7 +127,7 @@ impl Ward {
 
     /// Whether `device` is out of service.
     pub fn health(&self, device: &DeviceId) -> Option<Health> {
-        if self.sick.get(device).is_some_and(|case| !case.healed) {
+        if self.sick.get(device).into_iter().chain(&self.driver).any(|case| !case.healed) {
             Some(Health::Sick)
         } else {
             self.cordoned.contains(device).then_some(Health::Cordoned)
@@ -108,20 +146,36 @@ impl Ward {
         why: &str,
         now: Moment,
     ) -> Option<News> {
+        let forgiven = self.longest();
         let case = self.sick.entry(device.clone()).or_insert(Case {
             xid,
             seen: now,
             times: 0,
             healed: true,
         });
-        case.seen = now;
         case.xid = xid.or(case.xid);
-        if !case.healed {
-            return None;
+        case.worse(now, forgiven).then(|| News::Left { device, why: why.to_owned() })
+    }
+
+    /// After so many milliseconds without trouble, earlier trouble is forgotten.
+    fn longest(&self) -> u64 {
+        self.probation.max(DRIVER) << (MOST_DOUBLINGS + 1)
+    }
+}
+
+impl Case {
+    /// There is trouble. Says whether that is news.
+    fn worse(&mut self, now: Moment, forgiven: u64) -> bool {
+        if self.healed && now >= self.seen.after(forgiven) {
+            self.times = 0;
         }
-        case.healed = false;
-        case.times = case.times.saturating_add(1);
-        Some(News::Left { device, why: why.to_owned() })
+        self.seen = now;
+        if !self.healed {
+            return false;
+        }
+        self.healed = false;
+        self.times = self.times.saturating_add(1);
+        true
     }
 }
 
@@ -192,6 +246,48 @@ mod tests {
         ward.heard(&event, &all(), Moment(2000));
         assert_eq!(ward.looked(&found(&[]), &all(), Moment(3500)), []);
         assert_eq!(ward.looked(&found(&[]), &all(), Moment(4000)).len(), 1);
+    }
+
+    #[test]
+    fn a_card_that_was_well_for_long_starts_anew() {
+        let mut ward = Ward::new(1000);
+        let event = Event { device: Some(id(0)), xid: 48 };
+        for time in [0, 2000] {
+            ward.heard(&event, &all(), Moment(time));
+            ward.looked(&found(&[]), &all(), Moment(time + 10_000));
+        }
+        ward.heard(&event, &all(), Moment(10_000_000));
+        assert_eq!(ward.looked(&found(&[]), &all(), Moment(10_001_000)).len(), 1);
+    }
+
+    #[test]
+    fn who_restarts_an_agent_has_healed_no_card() {
+        let mut before = Profile::named("t4x4").unwrap().inventory("GPU").unwrap();
+        std::sync::Arc::make_mut(&mut before.devices[1]).health = Health::Sick;
+        let mut ward = Ward::new(1000);
+        ward.remember(&before, Moment(0));
+        assert_eq!(ward.looked(&found(&[]), &all(), Moment(1)), []);
+        assert_eq!((ward.health(&id(0)), ward.health(&id(1))), (None, Some(Health::Sick)));
+        let back = ward.looked(&found(&[]), &all(), Moment(1000));
+        assert_eq!(back, [News::Returned { device: id(1) }]);
+    }
+
+    #[test]
+    fn a_driver_that_fails_again_and_again_is_believed_later_each_time() {
+        let mut ward = Ward::new(60_000);
+        let left = |why: &str| vec![News::DriverLeft { why: why.to_owned() }];
+        assert_eq!(ward.silent("it hangs", Moment(0)), left("it hangs"));
+        assert_eq!(ward.silent("it hangs", Moment(10)), [], "told once");
+        assert_eq!(ward.health(&id(0)), Some(Health::Sick));
+        assert_eq!(ward.looked(&found(&[]), &all(), Moment(20)), [News::DriverReturned], "once");
+        assert_eq!(ward.health(&id(0)), None);
+        ward.silent("it hangs", Moment(30));
+        assert_eq!(ward.looked(&found(&[]), &all(), Moment(5_029)), []);
+        assert_eq!(ward.health(&id(0)), Some(Health::Sick));
+        assert_eq!(ward.looked(&found(&[]), &all(), Moment(5_030)), [News::DriverReturned]);
+        ward.silent("it hangs", Moment(6_000));
+        assert_eq!(ward.looked(&found(&[]), &all(), Moment(15_999)), []);
+        assert_eq!(ward.looked(&found(&[]), &all(), Moment(16_000)), [News::DriverReturned]);
     }
 
     #[test]

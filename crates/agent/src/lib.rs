@@ -13,18 +13,26 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod beating;
 pub mod collecting;
+pub mod counting;
+pub mod display;
 pub mod edits;
 pub mod faults;
 pub mod health;
 pub mod identity;
+pub mod library;
 pub mod lists;
 pub mod living;
 pub mod locking;
 pub mod metrics;
+pub mod originals;
+pub mod picture;
 pub mod plugin;
 pub mod pods;
+mod publishing;
 pub mod records;
+pub mod refereeing;
 pub mod refusal;
 pub mod room;
 pub mod rungs;
@@ -32,6 +40,7 @@ pub mod running;
 pub mod settings;
 pub mod starting;
 pub mod usage;
+pub mod vcuda;
 mod watching;
 
 #[cfg(test)]
@@ -65,6 +74,48 @@ mod tests {
             patience: Duration::from_millis(10),
             probation: Duration::from_mins(1),
             evict: false,
+            originals: crate::metrics::Originals::No,
+            vcuda: None,
+        }
+    }
+
+    /// Four cards, and a container that uses the second.
+    pub(crate) fn picture() -> crate::picture::Picture {
+        let inventory = model::Profile::named("t4x4").unwrap().inventory("GPU").unwrap();
+        let device = model::DeviceId::parse("GPU-1").unwrap();
+        let process = gpu::Process { pid: 7, used: 1 << 30, busy: 12 };
+        let measured = gpu::Measured {
+            device: device.clone(),
+            used: 2 << 30,
+            total: 15 << 30,
+            busy: Some(12),
+            processes: vec![process],
+        };
+        let one = crate::usage::Use {
+            device: device.clone(),
+            pod: model::PodUid::parse("u-1").unwrap(),
+            pod_name: "team/a".into(),
+            container: Some("main".into()),
+            used: 1 << 30,
+            limit: 4 << 30,
+            busy: 12,
+            cores: 30,
+            pids: vec![7],
+        };
+        let counters =
+            page::Counters { denied: 3, throttled: 1_500_000_000, ..page::Counters::default() };
+        let counted = crate::picture::Counted {
+            pod_name: "team/a".into(),
+            container: "main".into(),
+            device,
+            counters: Some(counters),
+        };
+        crate::picture::Picture {
+            inventory: inventory.into(),
+            measured: vec![measured],
+            uses: vec![one],
+            strangers: Vec::new(),
+            counted: vec![counted],
         }
     }
 

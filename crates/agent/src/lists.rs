@@ -11,13 +11,15 @@ use dialect::Served;
 use kubelet::devices::{Device, IdSet};
 use model::{Health, Inventory};
 
-/// The tickets of `served`, given what containers hold.
+/// The tickets of `served`, given what containers hold. While nobody knows what they hold, any ticket
+/// may be held, so all are healthy: what is sold is up to the scheduler, which knows the cards.
 pub fn tickets(
     served: &Served,
     ids: &[String],
     inventory: &Inventory,
-    held: &IdSet,
+    held: Option<&IdSet>,
 ) -> Vec<Device> {
+    let Some(held) = held else { return ids.iter().cloned().map(Device::healthy).collect() };
     let out = inventory.devices.iter().filter(|device| device.health != Health::Healthy);
     let mut unhealthy: u64 = out.map(|device| served.tickets_of(device)).sum();
     let mut list = Vec::with_capacity(ids.len());
@@ -69,7 +71,7 @@ mod tests {
         let ids = nano().ids(&t4s(&[])).unwrap();
         // A container of another card holds the very tickets that name the sick one.
         let held: IdSet = (0..100).map(|n| format!("nano-3-{n:02}")).collect();
-        let list = tickets(&nano(), &ids, &t4s(&[3]), &held);
+        let list = tickets(&nano(), &ids, &t4s(&[3]), Some(&held));
         assert_eq!((list.len(), unhealthy(&list)), (400, 100));
         let bad =
             |device: &Device| device.health == TicketHealth::Unhealthy && held.contains(&device.id);
@@ -80,7 +82,7 @@ mod tests {
     fn a_full_node_keeps_every_ticket_that_is_held() {
         let ids = nano().ids(&t4s(&[])).unwrap();
         let held: IdSet = ids.iter().cloned().collect();
-        assert_eq!(unhealthy(&tickets(&nano(), &ids, &t4s(&[0, 1]), &held)), 0);
+        assert_eq!(unhealthy(&tickets(&nano(), &ids, &t4s(&[0, 1]), Some(&held))), 0);
     }
 
     #[test]
@@ -88,8 +90,15 @@ mod tests {
         let less = Inventory { devices: t4s(&[]).devices[..2].to_vec(), links: Vec::new() };
         let ids = nano().ids(&less).unwrap();
         let held: IdSet = ["nano-3-07"].into_iter().collect();
-        let list = tickets(&nano(), &ids, &less, &held);
+        let list = tickets(&nano(), &ids, &less, Some(&held));
         assert_eq!((list.len(), unhealthy(&list)), (201, 0));
+    }
+
+    #[test]
+    fn while_nobody_knows_what_is_held_no_ticket_is_taken_away() {
+        let ids = nano().ids(&t4s(&[])).unwrap();
+        let list = tickets(&nano(), &ids, &t4s(&[0, 1, 2, 3]), None);
+        assert_eq!((list.len(), unhealthy(&list)), (400, 0));
     }
 
     proptest! {
@@ -101,7 +110,7 @@ mod tests {
             let inventory = t4s(&sick.iter().copied().collect::<Vec<_>>());
             let held: IdSet = held.iter().map(|(c, n)| format!("nano-{c}-{n:02}")).collect();
             let ids = nano().ids(&inventory).unwrap();
-            let list = tickets(&nano(), &ids, &inventory, &held);
+            let list = tickets(&nano(), &ids, &inventory, Some(&held));
             prop_assert_eq!(list.len(), 400);
             let free = list.iter().filter(|d| d.health == TicketHealth::Healthy && !held.contains(&d.id)).count();
             prop_assert_eq!(free, (400 - held.len()).saturating_sub(100 * sick.len()));

@@ -74,6 +74,24 @@ impl Processes {
         pods
     }
 
+    /// The containers that have processes, by their pods. Blocks: it reads a file for each process.
+    pub fn containers(&self) -> BTreeMap<PodUid, BTreeSet<String>> {
+        let mut pods: BTreeMap<PodUid, BTreeSet<String>> = BTreeMap::new();
+        for place in self.pids().filter_map(|pid| self.place(pid)) {
+            pods.entry(place.pod).or_default().insert(place.container);
+        }
+        pods
+    }
+
+    /// The processes of a container. Blocks: it reads a file for each process.
+    pub fn of_container(&self, pod: &PodUid, id: &str) -> Vec<u32> {
+        let here = |place: &Place| place.pod == *pod && place.container == id;
+        let mut pids: Vec<u32> =
+            self.pids().filter(|pid| self.place(*pid).is_some_and(|place| here(&place))).collect();
+        pids.sort_unstable();
+        pids
+    }
+
     fn pids(&self) -> impl Iterator<Item = u32> {
         let names = std::fs::read_dir(&self.proc).into_iter().flatten().flatten();
         names.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -156,6 +174,8 @@ mod tests {
         std::fs::create_dir(proc.path().join("self")).unwrap();
         let pods = Processes::below(proc.path()).pods();
         assert_eq!(pods, [(PodUid::parse(UID).unwrap(), [7].into())].into());
+        let containers = Processes::below(proc.path()).containers();
+        assert_eq!(containers, [(PodUid::parse(UID).unwrap(), [CID.to_owned()].into())].into());
         assert!(Processes::below("/nowhere").pods().is_empty());
     }
 }

@@ -48,7 +48,9 @@ impl DevicePlugin for Tickets {
     /// A placeholder: a name that was never used before and never will be again.
     async fn allocate(&self, ids: IdSet) -> Result<Allocation, Status> {
         reached(Point::Allocate);
+        let begin = std::time::Instant::now();
         let name = format!("{}-{:016x}", ids.digest(), fastrand::u64(..));
+        self.starter.gave(self.served.resource, &ids, &name);
         let name = self.kind.device(&name).map_err(|error| Status::internal(error.to_string()))?;
         let mut answer =
             Allocation { cdi_devices: vec![CdiDevice { name }], ..Allocation::default() };
@@ -58,12 +60,14 @@ impl DevicePlugin for Tickets {
             answer.envs.insert(name, value);
         }
         reached(Point::AllocateAnswer);
+        self.metrics.allocated(begin.elapsed());
         Ok(answer)
     }
 
     async fn pre_start(&self, ids: IdSet) -> Result<(), Status> {
         let begin = std::time::Instant::now();
-        let started = self.starter.start(self.served.resource, &ids).await;
+        let nudge = || self.list.send_modify(|_| {});
+        let started = self.starter.start(self.served.resource, &ids, &nudge).await;
         self.metrics.started(self.served.resource, started.is_ok(), begin.elapsed());
         match started {
             Ok(held) => {

@@ -9,11 +9,14 @@ use model::{NodeName, Pod, PodUid};
 use tokio::sync::{mpsc, watch};
 
 type Map = BTreeMap<PodUid, Arc<Pod>>;
+/// The names of containers, by the runtime's IDs.
+type Names = BTreeMap<String, String>;
 
 /// The pods of this node. One task writes; everyone else reads.
 #[derive(Debug, Clone)]
 pub struct Pods {
     map: watch::Receiver<Arc<Map>>,
+    names: watch::Receiver<Arc<BTreeMap<PodUid, Names>>>,
     synced: watch::Receiver<bool>,
 }
 
@@ -23,33 +26,43 @@ impl Pods {
         let (out, mut seen) = mpsc::channel(64);
         tokio::spawn(async move { watch_pods_on(client, &node, out).await });
         let (write, map) = watch::channel(Arc::new(Map::new()));
+        let (write_names, names) = watch::channel(Arc::default());
         let (sync, synced) = watch::channel(false);
         tokio::spawn(async move {
-            let mut own = Map::new();
+            let (mut own, mut names) = (Map::new(), BTreeMap::new());
             while let Some(seen) = seen.recv().await {
                 match seen {
                     Seen::Pod(pod) => {
+                        let uid = pod.pod.id.uid.clone();
+                        names.insert(uid, pod.containers.iter().cloned().collect());
                         drop(own.insert(pod.pod.id.uid.clone(), Arc::new(pod.pod.clone())));
                     }
-                    Seen::PodGone(uid) => drop(own.remove(&uid)),
+                    Seen::PodGone(uid) => drop((own.remove(&uid), names.remove(&uid))),
                     Seen::Synced(_) => drop(sync.send_replace(true)),
                     _ => continue,
                 }
                 write.send_replace(Arc::new(own.clone()));
+                write_names.send_replace(Arc::new(names.clone()));
             }
         });
-        Self { map, synced }
+        Self { map, names, synced }
     }
 
     /// These pods and no others, for tests.
     pub fn fixed(pods: impl IntoIterator<Item = Pod>) -> Self {
         let map: Map = pods.into_iter().map(|pod| (pod.id.uid.clone(), Arc::new(pod))).collect();
-        Self { map: watch::channel(Arc::new(map)).1, synced: watch::channel(true).1 }
+        let names = watch::channel(Arc::default()).1;
+        Self { map: watch::channel(Arc::new(map)).1, names, synced: watch::channel(true).1 }
     }
 
     /// All of them.
     pub fn all(&self) -> Arc<Map> {
         self.map.borrow().clone()
+    }
+
+    /// The names of their containers, by the runtime's IDs.
+    pub fn container_names(&self) -> Arc<BTreeMap<PodUid, BTreeMap<String, String>>> {
+        self.names.borrow().clone()
     }
 
     /// Whether all there are have been shown once.

@@ -12,6 +12,7 @@ use model::Grant;
 
 use crate::refusal::Refusal;
 use crate::settings::Folder;
+pub(crate) use limiter::{LIBRARY, PRELOAD, PRELOADED};
 
 /// A way to enforce a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

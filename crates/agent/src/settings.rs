@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use model::NodeName;
 
+use crate::metrics::Originals;
 use crate::rungs::Rung;
 
 /// A folder as we see it and as the host does: in a container the two differ.
@@ -115,6 +116,10 @@ pub struct Settings {
     pub probation: Duration,
     /// Whether containers with more memory than they were given are evicted.
     pub evict: bool,
+    /// Whether the original systems' metrics are told too.
+    pub originals: Originals,
+    /// Where gpu-manager's limiter is served, if it is.
+    pub vcuda: Option<Folder>,
 }
 
 #[cfg(test)]

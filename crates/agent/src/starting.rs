@@ -2,7 +2,7 @@
 //! that make it so.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use dialect::Asked;
@@ -12,7 +12,9 @@ use kubelet::checkpoint::Checkpoint;
 use kubelet::devices::IdSet;
 use kubelet::pods::{PodResources, PodsError};
 use model::codec::decode_placement;
-use model::{ContainerName, DeviceId, Health, Hold, Inventory, Placement, Pod, Portion, names};
+use model::{
+    ContainerName, DeviceId, Health, Hold, Inventory, Placement, Pod, PodUid, Portion, names,
+};
 use page::{Limits, Name};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
@@ -25,15 +27,26 @@ use crate::pods::Pods;
 use crate::records::{Record, Records};
 use crate::refusal::Refusal;
 use crate::room::{Living, room};
+use crate::rungs::Rung;
 use crate::settings::Settings;
+use crate::vcuda::{self, Vcuda};
 
 /// The kind of our CDI devices.
 pub const KIND: &str = "nano-gpu/alloc";
 /// How the files of our specs begin.
 pub const STEM: &str = "nano-gpu-";
 
+/// What the kubelet writes into its copy of a static pod: the UID of that.
+const COPY_OF: &str = "kubernetes.io/config.mirror";
+
 /// How long a pod that the kubelet knows may be unknown to us.
 const UNSEEN: Duration = Duration::from_secs(5);
+/// How long the kubelet may take to write its account anew.
+const STALE: Duration = Duration::from_secs(5);
+/// How often that is looked for.
+const ANEW: Duration = Duration::from_millis(50);
+/// An answer that nobody asked for within this time is nobody's.
+const FORGOTTEN: Duration = Duration::from_mins(5);
 /// How often it is seen whether a leaving holder has left.
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -49,8 +62,37 @@ pub struct Starter {
     processes: Processes,
     inventory: watch::Receiver<Arc<Inventory>>,
     driver: Driver,
+    vcuda: Option<Arc<Vcuda>>,
+    // The last answers for containers that have not been made ready yet.
+    given: StdMutex<Given>,
     // Held while room is checked and taken, so that two starts cannot both have the last of it.
     taking: Mutex<()>,
+}
+
+/// Our last answer for each set of IDs of a resource: two resources may have IDs that are spelled
+/// alike. A container whose pod went away between Allocate and `PreStart` never asks for its own.
+#[derive(Debug, Default)]
+struct Given {
+    answers: BTreeMap<(String, String), (String, Instant)>,
+}
+
+impl Given {
+    fn add(&mut self, resource: &str, digest: String, name: &str, now: Instant) {
+        self.answers.retain(|_, (_, at)| now - *at < FORGOTTEN);
+        self.answers.insert((resource.to_owned(), digest), (name.to_owned(), now));
+    }
+
+    /// Whether none of `held` has the last answer. If one has, it is not asked for again.
+    fn is_newer(&mut self, resource: &str, digest: String, held: &[HeldBy], now: Instant) -> bool {
+        let key = (resource.to_owned(), digest);
+        let newer = self.answers.get(&key).is_some_and(|(name, at)| {
+            now - *at < FORGOTTEN && held.iter().all(|holder| holder.name != *name)
+        });
+        if !newer {
+            self.answers.remove(&key);
+        }
+        newer
+    }
 }
 
 /// A pod that a refusal is about.
@@ -70,6 +112,7 @@ impl From<Refusal> for Refused {
 
 impl Starter {
     /// A starter for this node.
+    #[expect(clippy::too_many_arguments, reason = "it joins what a start works with")]
     pub fn new(
         settings: Arc<Settings>,
         kind: Kind,
@@ -78,6 +121,7 @@ impl Starter {
         pods: Pods,
         holdings: Option<PodResources>,
         inventory: watch::Receiver<Arc<Inventory>>,
+        vcuda: Option<Arc<Vcuda>>,
     ) -> Self {
         let processes = Processes::below(&settings.proc);
         let driver = Driver::below(&settings.driver.here);
@@ -92,23 +136,38 @@ impl Starter {
             processes,
             inventory,
             driver,
+            vcuda,
+            given: StdMutex::default(),
             taking,
         }
     }
 
+    /// Remembers that `name` was the answer for `ids` of `resource`.
+    pub fn gave(&self, resource: &str, ids: &IdSet, name: &str) {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.add(resource, ids.digest(), name, Instant::now());
+    }
+
     /// Makes everything ready for the containers that hold `ids` of `resource`, or says why not.
-    pub async fn start(&self, resource: &str, ids: &IdSet) -> Result<Vec<HeldBy>, Refused> {
+    /// `nudge` makes the kubelet write its account anew.
+    pub async fn start(
+        &self,
+        resource: &str,
+        ids: &IdSet,
+        nudge: &(dyn Fn() + Sync),
+    ) -> Result<Vec<HeldBy>, Refused> {
         reached(Point::PreStart);
-        let plugins = self.settings.plugins.clone();
-        let checkpoint = blocking(move || Checkpoint::read(&plugins)).await;
-        let checkpoint = checkpoint.map_err(|error| Refusal::NoCheckpoint(Arc::new(error)))?;
-        let held = identity::holders(&checkpoint, resource, ids, &self.kind)?;
+        let held = self.identify(resource, ids, nudge).await?;
         reached(Point::Identified);
         let uid = held[0].pod.clone();
         let pod = self.pods.get(&uid, UNSEEN).await;
         let pod = match pod {
             Some(pod) => pod,
-            None if self.pods.are_synced() => return Err(Refusal::UnknownPod { pod: uid }.into()),
+            None if self.pods.are_synced() => {
+                // A static pod is shown by a copy of it, which has another UID.
+                let copy = self.pods.all().values().find(|pod| is_copy_of(pod, &uid)).cloned();
+                return Err(Refused { refusal: Refusal::UnknownPod { pod: uid }, pod: copy });
+            }
             None => return Err(Refusal::NoApi.into()),
         };
         let about = |refusal| Refused { refusal, pod: Some(pod.clone()) };
@@ -118,7 +177,60 @@ impl Starter {
         let asked = asked_by(&pod, &self.settings).map_err(about)?;
         reached(Point::Checked);
         self.take(&pod, &asked, &placement, &held, ids).await.map_err(about)?;
+        if let Some(vcuda) = &self.vcuda
+            && vcuda::speaks(asked.dialect)
+        {
+            let failed = |error| Refusal::Unwritable { what: "vcuda folder", why: chain(&error) };
+            vcuda.ready(&pod.id.uid).await.map_err(|error| about(failed(error)))?;
+        }
         Ok(held)
+    }
+
+    /// Who holds `ids`, by the kubelet's account.
+    ///
+    /// The kubelet copies its account under a lock and writes the copy without it, so that of two
+    /// writes at a time the older can be the last: then a pod that was just admitted is not in the
+    /// file, or the one before it still is, until the next write. Any list of ours that comes in makes
+    /// the kubelet write, so where the account lacks an answer that we gave, it is sent again.
+    async fn identify(
+        &self,
+        resource: &str,
+        ids: &IdSet,
+        nudge: &(dyn Fn() + Sync),
+    ) -> Result<Vec<HeldBy>, Refusal> {
+        let end = Instant::now() + STALE.min(self.settings.patience);
+        let mut nudged = false;
+        loop {
+            let plugins = self.settings.plugins.clone();
+            let checkpoint = blocking(move || Checkpoint::read(&plugins)).await;
+            let checkpoint = checkpoint.map_err(|error| Refusal::NoCheckpoint(Arc::new(error)))?;
+            let found = identity::holders(&checkpoint, resource, ids, &self.kind);
+            let found = match found {
+                Ok(held) if self.knows_newer(resource, ids, &held) => {
+                    Err(Refusal::Nobody { resource: resource.to_owned(), count: ids.len() })
+                }
+                other => other,
+            };
+            let stale = matches!(found, Err(Refusal::Nobody { .. }));
+            if !stale || Instant::now() >= end {
+                return found;
+            }
+            if !nudged {
+                tracing::warn!(
+                    resource,
+                    "the kubelet's account lacks an answer; it is asked again"
+                );
+                nudge();
+                nudged = true;
+            }
+            tokio::time::sleep(ANEW).await;
+        }
+    }
+
+    /// Whether the account is older than our last answer for `ids`; if not, the answer has arrived.
+    fn knows_newer(&self, resource: &str, ids: &IdSet, held: &[HeldBy]) -> bool {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.is_newer(resource, ids.digest(), held, Instant::now())
     }
 
     async fn cross_check(
@@ -166,7 +278,7 @@ impl Starter {
     async fn check(&self, pod: &Pod, placement: &Placement) -> Result<(), Refusal> {
         let inventory = self.inventory.borrow().clone();
         let (records, processes) = (self.records.clone(), self.processes.clone());
-        let (records, alive) = blocking(move || (records.list(), processes.pods())).await;
+        let (records, alive) = blocking(move || (records.list(), processes.containers())).await;
         let records =
             records.map_err(|error| Refusal::Unwritable { what: "pages", why: chain(&error) })?;
         let known = self.pods.all();
@@ -179,6 +291,22 @@ impl Starter {
                 name: record.pod_name.clone(),
                 holds: holds(&record.placement, &inventory),
             });
+        }
+        // Who runs on a card without a record of ours was started by others, or before a disk was
+        // lost. A pod of which only the sandbox runs, or a container without a card, holds nothing.
+        let names = self.pods.container_names();
+        for (uid, running) in &alive {
+            let (Some(other), Some(names)) = (known.get(uid), names.get(uid)) else { continue };
+            let Some(placed) = placed_here(other, &self.settings) else { continue };
+            let on_a_card =
+                |id: &String| names.get(id).is_some_and(|name| !placed.grants(name).is_empty());
+            if running.iter().any(on_a_card) {
+                living.entry(uid.clone()).or_insert_with(|| Living {
+                    pod: uid.clone(),
+                    name: other.id.to_string(),
+                    holds: holds(&placed, &inventory),
+                });
+            }
         }
         let living: Vec<Living> = living.into_values().collect();
         let started = living.iter().any(|one| one.pod == pod.id.uid);
@@ -207,8 +335,18 @@ impl Starter {
         let digest = ids.digest();
         for holder in held {
             let stem = format!("{STEM}{}", holder.name);
-            if matches!(self.specs.read(&stem), Ok(Some(_)))
-                && self.records.read(&holder.name).is_some()
+            let unwritable = |what| move |why: String| Refusal::Unwritable { what, why };
+            // Pages are for our library; where it is not, nobody reads them.
+            let grants = placement.grants(holder.container.as_str());
+            let limits = match self.settings.rung.for_grants(grants) {
+                Rung::Limiter => limits(pod, asked, placement, &holder.container),
+                Rung::None => Vec::new(),
+            };
+            let known = self.records.read(&holder.name);
+            let known = known.map_err(|error| unwritable("pages")(chain(&error)))?.is_some();
+            let fits = known && self.records.has_pages(&holder.name, &limits);
+            if fits
+                && matches!(self.specs.read(&stem), Ok(Some(spec)) if self.is_ours(&spec, holder))
             {
                 continue;
             }
@@ -225,20 +363,42 @@ impl Starter {
                 container: holder.container.clone(),
                 placement: placement.clone(),
             };
-            let limits = limits(pod, asked, placement, &holder.container);
-            let unwritable = |what| move |why: String| Refusal::Unwritable { what, why };
+            if known && !fits {
+                tracing::info!(name = holder.name, "pages of another version are written anew");
+                let removed = self.records.remove(&holder.name);
+                removed.map_err(|error| unwritable("pages")(chain(&error)))?;
+            }
             self.records.write(&record, &limits).map_err(|e| unwritable("pages")(chain(&e)))?;
             reached(Point::Recorded);
             let spec = cdi::Device::new(&holder.name, edits)
                 .and_then(|device| Spec::new(self.kind.clone(), [device]))
                 .map_err(|e| unwritable("CDI spec")(chain(&e)))?;
-            match self.specs.write(&stem, &spec) {
-                Ok(_) | Err(SpecsError::Exists { .. }) => {}
-                Err(error) => return Err(unwritable("CDI spec")(chain(&error))),
-            }
+            self.put_spec(&stem, &spec, holder).map_err(|e| unwritable("CDI spec")(chain(&e)))?;
             reached(Point::Written);
         }
         Ok(())
+    }
+
+    /// Writes a spec, unless it is there. What is there and is not ours makes way.
+    fn put_spec(&self, stem: &str, spec: &Spec, holder: &HeldBy) -> Result<(), SpecsError> {
+        match self.specs.write(stem, spec) {
+            Ok(_) => return Ok(()),
+            Err(SpecsError::Exists { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let why = match self.specs.read(stem) {
+            Ok(Some(found)) if self.is_ours(&found, holder) => return Ok(()),
+            Ok(_) => "it is another's".to_owned(),
+            Err(error) if error.is_in_the_file() => chain(&error),
+            Err(error) => return Err(error),
+        };
+        let aside = self.specs.set_aside(stem)?;
+        tracing::warn!(stem, why, aside = %aside.display(), "spec set aside and written anew");
+        self.specs.write(stem, spec).map(drop)
+    }
+
+    fn is_ours(&self, spec: &Spec, holder: &HeldBy) -> bool {
+        *spec.kind() == self.kind && spec.devices().iter().any(|one| one.name() == holder.name)
     }
 }
 
@@ -268,6 +428,17 @@ pub fn placement_of(
         }
     }
     Ok(placement)
+}
+
+/// Whether the pod is the API server's copy of the kubelet's static pod `uid`.
+fn is_copy_of(pod: &Pod, uid: &PodUid) -> bool {
+    pod.annotations.get(COPY_OF).is_some_and(|hash| hash == uid.as_str())
+}
+
+/// The pod's placement, if it has one on this node.
+fn placed_here(pod: &Pod, settings: &Settings) -> Option<Placement> {
+    let placement = decode_placement(pod.annotations.get(names::PLACEMENT)?).ok()?;
+    (*placement.node() == settings.node).then_some(placement)
 }
 
 /// What the pod asks, and in which dialect.
@@ -338,5 +509,38 @@ async fn blocking<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -
         Ok(value) => value,
         // It is not cancelled by anyone, so it panicked, and a panic goes on.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(name: &str) -> Vec<HeldBy> {
+        let (pod, container) = (PodUid::parse("u"), ContainerName::parse("main"));
+        vec![HeldBy { pod: pod.unwrap(), container: container.unwrap(), name: name.into() }]
+    }
+
+    #[test]
+    fn answers_of_two_resources_with_ids_spelled_alike_are_two() {
+        let now = Instant::now();
+        let mut given = Given::default();
+        given.add("a/core", "d".into(), "one", now);
+        given.add("b/core", "d".into(), "two", now);
+        assert!(!given.is_newer("a/core", "d".into(), &held("one"), now));
+        assert!(given.is_newer("b/core", "d".into(), &held("one"), now), "it is not there yet");
+        assert!(!given.is_newer("b/core", "d".into(), &held("two"), now));
+    }
+
+    #[test]
+    fn an_answer_that_nobody_asked_for_is_forgotten() {
+        let now = Instant::now();
+        let mut given = Given::default();
+        given.add("a/core", "d".into(), "one", now);
+        assert!(given.is_newer("a/core", "d".into(), &held("before"), now));
+        assert!(!given.is_newer("a/core", "d".into(), &held("before"), now + FORGOTTEN));
+        given.add("a/core", "d".into(), "one", now);
+        given.add("a/core", "e".into(), "two", now + FORGOTTEN);
+        assert_eq!(given.answers.len(), 1);
     }
 }

@@ -4,7 +4,7 @@
 //! compared with the records, and what no placement explains is a stranger: it is told, counted, and
 //! taken off what can be sold of that card.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpu::Measured;
 use model::{DeviceId, Hold, Inventory, PodUid};
@@ -12,7 +12,7 @@ use model::{DeviceId, Hold, Inventory, PodUid};
 use crate::living::Place;
 use crate::records::Record;
 
-/// What one pod uses of one device.
+/// What one container uses of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Use {
     /// The device.
@@ -21,7 +21,7 @@ pub struct Use {
     pub pod: PodUid,
     /// Namespace and name.
     pub pod_name: String,
-    /// The container, if only one of the pod has this device.
+    /// The container; nothing for processes of a pod of which no container is known.
     pub container: Option<String>,
     /// Memory in use, in bytes.
     pub used: u64,
@@ -29,6 +29,10 @@ pub struct Use {
     pub limit: u64,
     /// Compute in use, in percent.
     pub busy: u32,
+    /// Compute it was given, in percent of the device.
+    pub cores: u32,
+    /// Its processes on the device.
+    pub pids: Vec<u32>,
 }
 
 /// Someone on a device who should not be, or not so much.
@@ -47,29 +51,73 @@ pub struct Stranger {
 }
 
 /// What a driver counts for a process beside what the program asked for: its context. A pod is
-/// over its limit only beyond this much for each of its processes.
+/// over its limit only beyond this much for each of its processes, but not for more than
+/// [`CONTEXTS`] of a container: by starting processes nobody gets a larger share.
 const CONTEXT: u64 = 600 << 20;
+const CONTEXTS: usize = 2;
 
-/// Explains what was measured by the records.
+/// Who a stranger is, from one look to the next. A pod is one whatever process of it is named.
+type Key = (DeviceId, Option<PodUid>, Option<u32>, bool);
+
+/// Strangers that were seen in the look before. A process that ends while it is looked at has no
+/// place, and one that begins may not have its record yet: neither is there a second time.
+#[derive(Debug, Default)]
+pub struct Suspects {
+    before: BTreeSet<Key>,
+}
+
+impl Stranger {
+    fn key(&self) -> Key {
+        let process = self.pod.is_none().then_some(self.pid);
+        (self.device.clone(), self.pod.clone(), process, self.above_limit)
+    }
+}
+
+impl Suspects {
+    /// Those of this look who were there in the look before as well.
+    pub fn confirm(&mut self, seen: Vec<Stranger>) -> Vec<Stranger> {
+        let now = seen.iter().map(Stranger::key).collect();
+        let before = std::mem::replace(&mut self.before, now);
+        seen.into_iter().filter(|stranger| before.contains(&stranger.key())).collect()
+    }
+}
+
+/// What the processes of one place use of a device.
+#[derive(Debug, Default)]
+struct Sum {
+    memory: u64,
+    busy: u32,
+    pids: Vec<u32>,
+}
+
+impl Sum {
+    fn add(&mut self, pid: u32, memory: u64, busy: u32) {
+        self.memory = self.memory.saturating_add(memory);
+        self.busy = self.busy.saturating_add(busy).min(100);
+        self.pids.push(pid);
+    }
+}
+
+/// Explains what was measured by the records. `name` is the name of a container by the runtime's ID.
 pub fn explain(
     measured: &[Measured],
     inventory: &Inventory,
     records: &[Record],
     place: &dyn Fn(u32) -> Option<Place>,
+    name: &dyn Fn(&Place) -> Option<String>,
 ) -> (Vec<Use>, Vec<Stranger>) {
     let (mut uses, mut strangers) = (Vec::new(), Vec::new());
     for measured in measured {
-        let mut by_pod: BTreeMap<PodUid, (u64, u32, u32, u64)> = BTreeMap::new();
+        let device = &measured.device;
+        let mut by_pod: BTreeMap<PodUid, BTreeMap<Option<String>, Sum>> = BTreeMap::new();
         for process in &measured.processes {
             if let Some(place) = place(process.pid) {
-                let (memory, busy, pid, count) = by_pod.entry(place.pod).or_default();
-                *memory = memory.saturating_add(process.used);
-                *busy = busy.saturating_add(process.busy).min(100);
-                *pid = process.pid;
-                *count += 1;
+                let container = name(&place);
+                let sums = by_pod.entry(place.pod).or_default();
+                sums.entry(container).or_default().add(process.pid, process.used, process.busy);
             } else {
                 strangers.push(Stranger {
-                    device: measured.device.clone(),
+                    device: device.clone(),
                     pid: process.pid,
                     pod: None,
                     memory: process.used,
@@ -78,49 +126,93 @@ pub fn explain(
             }
         }
         // Pods that use nothing yet have a line too, from the first second.
-        let of_device = || records.iter().filter(|record| has(record, &measured.device));
+        let of_device = || records.iter().filter(|record| has(record, device));
         for record in of_device() {
             by_pod.entry(record.pod.clone()).or_default();
         }
-        for (pod, (memory, busy, pid, count)) in by_pod {
+        for (pod, sums) in by_pod {
             let own: Vec<&Record> = of_device().filter(|record| record.pod == pod).collect();
-            let Some(first) = own.first() else {
-                let device = measured.device.clone();
-                strangers.push(Stranger {
-                    device,
-                    pid,
-                    pod: Some(pod),
-                    memory,
-                    above_limit: false,
-                });
-                continue;
-            };
-            let limit = hold(first, inventory, &measured.device).memory.0.saturating_mul(1 << 20);
-            let allowed = limit.saturating_add(CONTEXT.saturating_mul(count));
-            if memory > allowed {
-                strangers.push(Stranger {
-                    device: measured.device.clone(),
-                    pid,
-                    pod: Some(pod.clone()),
-                    memory: memory - limit,
-                    above_limit: true,
-                });
+            strangers.extend(stranger(device, inventory, &pod, &own, &sums));
+            if let Some(first) = own.first() {
+                let of_pod = (device, &pod, first.pod_name.as_str());
+                uses.extend(shares(of_pod, inventory, &own, sums));
             }
-            let with = own.iter().filter(|r| !r.placement.grants(r.container.as_str()).is_empty());
-            let mut names = with.map(|record| record.container.to_string());
-            let container = names.next().filter(|_| names.next().is_none());
-            uses.push(Use {
-                device: measured.device.clone(),
-                pod,
-                pod_name: first.pod_name.clone(),
-                container,
-                used: memory,
-                limit,
-                busy,
-            });
         }
     }
     (uses, strangers)
+}
+
+/// What the pod has of the device beyond what it was given.
+fn stranger(
+    device: &DeviceId,
+    inventory: &Inventory,
+    pod: &PodUid,
+    own: &[&Record],
+    sums: &BTreeMap<Option<String>, Sum>,
+) -> Option<Stranger> {
+    let memory = sums.values().map(|sum| sum.memory).fold(0, u64::saturating_add);
+    let pids = || sums.values().flat_map(|sum| &sum.pids);
+    let pid = *pids().last()?;
+    let (device, pod) = (device.clone(), Some(pod.clone()));
+    let Some(first) = own.first() else {
+        return Some(Stranger { device, pid, pod, memory, above_limit: false });
+    };
+    let limit = hold(first, inventory, &device).memory.0.saturating_mul(1 << 20);
+    let contexts: usize = sums.values().map(|sum| sum.pids.len().min(CONTEXTS)).sum();
+    let allowed = limit.saturating_add(CONTEXT.saturating_mul(contexts as u64));
+    let above = memory > allowed;
+    above.then(|| Stranger { device, pid, pod, memory: memory - limit, above_limit: true })
+}
+
+/// What each container of a pod uses of the device.
+fn shares(
+    (device, pod, pod_name): (&DeviceId, &PodUid, &str),
+    inventory: &Inventory,
+    own: &[&Record],
+    mut sums: BTreeMap<Option<String>, Sum>,
+) -> Vec<Use> {
+    let mut names: Vec<&str> = own.iter().map(|record| record.container.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    // Where only one container has the device, it is the one.
+    if let [only] = names[..] {
+        let mut all = Sum::default();
+        for sum in std::mem::take(&mut sums).into_values() {
+            all.memory = all.memory.saturating_add(sum.memory);
+            all.busy = all.busy.saturating_add(sum.busy).min(100);
+            all.pids.extend(sum.pids);
+        }
+        sums.insert(Some(only.to_owned()), all);
+    }
+    for name in &names {
+        sums.entry(Some((*name).to_owned())).or_default();
+    }
+    let given = |container: &Option<String>| -> (u64, u32) {
+        let container = container.as_deref().unwrap_or_default();
+        let grants = own.first().map_or(&[][..], |record| record.placement.grants(container));
+        let known = inventory.devices.iter().find(|known| known.id == *device);
+        let mut sum = (0, 0);
+        for grant in grants.iter().filter(|grant| grant.device == *device) {
+            let Some(hold) = known.map(|known| grant.portion.hold(known)) else { continue };
+            sum = (sum.0 + hold.memory.0.saturating_mul(1 << 20), sum.1 + hold.cores.0);
+        }
+        sum
+    };
+    let uses = sums.into_iter().map(|(container, sum)| {
+        let (limit, cores) = given(&container);
+        Use {
+            device: device.clone(),
+            pod: pod.clone(),
+            pod_name: pod_name.to_owned(),
+            container,
+            used: sum.memory,
+            limit,
+            busy: sum.busy,
+            cores,
+            pids: sum.pids,
+        }
+    });
+    uses.collect()
 }
 
 fn has(record: &Record, device: &DeviceId) -> bool {
@@ -143,17 +235,25 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn record() -> Record {
+    fn record(container: &str, placement: &str) -> Record {
         Record {
             name: "x".into(),
             pod: PodUid::parse("a").unwrap(),
             pod_name: "team/a".into(),
-            container: ContainerName::parse("main").unwrap(),
-            placement: decode_placement("v1;n1;main=GPU-1:30%+4096Mi").unwrap(),
+            container: ContainerName::parse(container).unwrap(),
+            placement: decode_placement(placement).unwrap(),
         }
     }
 
     fn explained(processes: &[(u32, u64)], places: &[(u32, &str)]) -> (Vec<Use>, Vec<Stranger>) {
+        explained_by(&[record("main", "v1;n1;main=GPU-1:30%+4096Mi")], processes, places)
+    }
+
+    fn explained_by(
+        records: &[Record],
+        processes: &[(u32, u64)],
+        places: &[(u32, &str)],
+    ) -> (Vec<Use>, Vec<Stranger>) {
         let processes =
             processes.iter().map(|(pid, used)| Process { pid: *pid, used: *used, busy: 7 });
         let measured = Measured {
@@ -166,9 +266,10 @@ mod tests {
         let inventory = Profile::named("t4x4").unwrap().inventory("GPU").unwrap();
         let place = |pid: u32| {
             let pod = places.iter().find(|(one, _)| *one == pid)?.1;
-            Some(Place { pod: PodUid::parse(pod).unwrap(), container: String::new() })
+            let (pod, container) = pod.split_once('/').unwrap_or((pod, ""));
+            Some(Place { pod: PodUid::parse(pod).unwrap(), container: container.into() })
         };
-        explain(&[measured], &inventory, &[record()], &place)
+        explain(&[measured], &inventory, records, &place, &|place| Some(place.container.clone()))
     }
 
     #[test]
@@ -180,6 +281,21 @@ mod tests {
             (1, 2 * GIB, 4 * GIB, 14)
         );
         assert_eq!(uses[0].container.as_deref(), Some("main"));
+    }
+
+    #[test]
+    fn containers_that_share_a_card_are_told_apart() {
+        let placement = "v1;n1;main=GPU-1:30%+4096Mi;side=GPU-1:10%+1024Mi";
+        let records = [record("main", placement), record("side", placement)];
+        let places = [(7, "a/main"), (8, "a/side")];
+        let (uses, strangers) = explained_by(&records, &[(7, GIB), (8, 2 * GIB)], &places);
+        let seen: Vec<_> = uses
+            .iter()
+            .map(|one| (one.container.as_deref(), one.used, one.limit, one.cores))
+            .collect();
+        let expected = [(Some("main"), GIB, 4 * GIB, 30), (Some("side"), 2 * GIB, GIB, 10)];
+        assert_eq!(seen, expected);
+        assert_eq!(strangers, [], "the pod as a whole is within its share");
     }
 
     #[test]
@@ -199,5 +315,31 @@ mod tests {
             seen,
             [(1, None, GIB, false), (3, Some("a"), 5 * GIB, true), (2, Some("b"), GIB, false)]
         );
+    }
+
+    #[test]
+    fn many_processes_have_no_larger_share() {
+        let processes: Vec<(u32, u64)> = (0..20).map(|pid| (pid, GIB / 2)).collect();
+        let places: Vec<(u32, &str)> = (0..20).map(|pid| (pid, "a")).collect();
+        let (_, strangers) = explained(&processes, &places);
+        assert_eq!((strangers.len(), strangers[0].memory), (1, 6 * GIB));
+    }
+
+    #[test]
+    fn a_stranger_is_one_who_is_there_twice() {
+        let mut suspects = Suspects::default();
+        let look = |pid: u32, pod: Option<&str>, above_limit| Stranger {
+            device: DeviceId::parse("GPU-1").unwrap(),
+            pid,
+            pod: pod.map(|pod| PodUid::parse(pod).unwrap()),
+            memory: GIB,
+            above_limit,
+        };
+        assert_eq!(suspects.confirm(vec![look(1, None, false), look(2, Some("b"), true)]), []);
+        // Process 1 ended; of the pod another process is named.
+        let again = vec![look(9, None, false), look(3, Some("b"), true)];
+        assert_eq!(suspects.confirm(again), [look(3, Some("b"), true)]);
+        assert_eq!(suspects.confirm(vec![]), []);
+        assert_eq!(suspects.confirm(vec![look(3, Some("b"), true)]), [], "from the beginning");
     }
 }

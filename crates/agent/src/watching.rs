@@ -1,156 +1,220 @@
-//! The one task that looks at the cards, and tells everyone what it sees.
+//! The one task that looks at the cards, and tells everyone what it sees. It acts first and tells
+//! last: nothing here waits for the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use dialect::measured as amounts;
-use gpu::{Absent, Event, Found, Gpus, Measured as Seen};
-use kubeapi::{Clock, Kube, Outside as _, OwnNode, Told};
-use kubelet::checkpoint::Checkpoint;
+use gpu::{Absent, Event, Gpus, Measured as Seen};
+use kubeapi::Told;
+use kubelet::checkpoint::{Checkpoint, CheckpointError};
 use kubelet::devices::{DeviceList, IdSet};
 use ledger::Measured;
-use model::codec::{decode_inventory, encode_inventory};
-use model::{Cores, DeviceId, Inventory, Mebibytes, names};
+use model::{Cores, Device, DeviceId, Inventory, Mebibytes, Moment, Pod, PodId};
 use telemetry::Stopping;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 
+use crate::beating::Said;
+use crate::counting::counted;
 use crate::health::{News, Ward};
 use crate::lists;
-use crate::living::Processes;
+use crate::living::{Place, Processes};
 use crate::metrics::Metrics;
+use crate::picture::Picture;
 use crate::plugin::Tickets;
 use crate::pods::Pods;
 use crate::records::Records;
+use crate::refereeing::Spoiled;
 use crate::settings::Settings;
 use crate::starting::chain;
-use crate::usage::{Stranger, explain};
+use crate::usage::{Stranger, Suspects, explain};
 
 /// What the watcher works with.
 pub(crate) struct Watcher {
     pub(crate) settings: Arc<Settings>,
     pub(crate) gpus: Arc<dyn Gpus>,
-    pub(crate) node: OwnNode,
-    pub(crate) kube: Kube,
     pub(crate) inventory: watch::Sender<Arc<Inventory>>,
+    /// Whether the cards, or that there are none, were seen.
+    pub(crate) looked: watch::Sender<bool>,
+    /// What people say of the cards.
+    pub(crate) said: watch::Receiver<Said>,
+    /// What the Lease carries.
+    pub(crate) load: watch::Sender<Vec<(DeviceId, Measured)>>,
     pub(crate) plugins: Vec<Arc<Tickets>>,
     pub(crate) pods: Pods,
     pub(crate) records: Records,
+    /// Whose files of counters cannot be believed.
+    pub(crate) spoiled: Spoiled,
     pub(crate) metrics: Arc<Metrics>,
+    /// Events of pods.
     pub(crate) tell: mpsc::Sender<Told>,
-    /// Counts how often the kubelet took a plugin in: it forgets amounts when it restarts.
-    pub(crate) registrations: watch::Receiver<u64>,
+    /// Events of the node.
+    pub(crate) tell_node: mpsc::Sender<NodeWord>,
+    /// Pods that take too much; the queue's reader evicts them.
+    pub(crate) evict: mpsc::Sender<PodId>,
+}
+
+/// An event about the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeWord {
+    /// One word: why this is told.
+    pub(crate) reason: &'static str,
+    /// The sentence.
+    pub(crate) note: String,
+    /// Whether somebody should do something.
+    pub(crate) warning: bool,
 }
 
 #[derive(Default)]
 struct State {
-    published: Option<String>,
-    published_at: Option<Instant>,
-    offered: Option<(u64, Vec<(&'static str, u64)>)>,
     absent: Option<String>,
-    load: Vec<(DeviceId, Measured)>,
+    /// What containers hold of each resource, as the kubelet's account had it when it could be read.
+    held: Option<BTreeMap<&'static str, IdSet>>,
+    unread: bool,
+    suspects: Suspects,
     told: BTreeSet<(DeviceId, Option<String>, bool)>,
 }
 
-/// An annotation is written at most this often.
-const BETWEEN_WRITES: Duration = Duration::from_secs(1);
-
 impl Watcher {
     /// Watches until it is asked to stop.
-    pub(crate) async fn run(self, mut stopping: Stopping) {
+    pub(crate) async fn run(mut self, mut stopping: Stopping) {
+        let clock = kubeapi::Clock::new();
         let mut ward =
             Ward::new(u64::try_from(self.settings.probation.as_millis()).unwrap_or(u64::MAX));
+        ward.remember(&self.inventory.borrow(), clock.now());
         let mut state = State::default();
-        let clock = Clock::new();
         let mut events = self.gpus.events();
         let mut looks = interval(self.settings.look);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut beats = interval(self.settings.beat);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut listening = true;
         loop {
             tokio::select! {
                 () = stopping.asked() => return,
                 event = events.recv(), if listening => match event {
                     Some(event) => {
-                        self.hear(&mut ward, &event, &clock).await;
-                        self.look(&mut ward, &mut state, &clock).await;
+                        self.hear(&mut ward, &mut state, &event, clock.now()).await;
+                        self.look(&mut ward, &mut state, clock.now()).await;
                     }
                     None => listening = false,
                 },
+                Ok(()) = self.said.changed() => self.look(&mut ward, &mut state, clock.now()).await,
                 _ = looks.tick() => {
-                    self.look(&mut ward, &mut state, &clock).await;
+                    self.look(&mut ward, &mut state, clock.now()).await;
                     self.measure(&mut state).await;
                 }
-                _ = beats.tick() => self.beat(&mut ward, &state).await,
             }
         }
     }
 
-    /// The inventory as it was published last, by us or an agent before us.
-    pub(crate) async fn remembered(node: &OwnNode) -> Option<Inventory> {
-        let annotations = node.annotations().await.ok()?;
-        decode_inventory(annotations.get(names::INVENTORY)?).ok()
-    }
-
-    async fn hear(&self, ward: &mut Ward, event: &Event, clock: &Clock) {
-        let all = self.known();
+    /// A card that reports trouble is out at once: the driver may not answer for a while.
+    async fn hear(&self, ward: &mut Ward, state: &mut State, event: &Event, now: Moment) {
         tracing::warn!(device = ?event.device, xid = event.xid, "Xid");
-        self.spread(ward.heard(event, &all, clock.now())).await;
+        let news = ward.heard(event, &self.known(), now);
+        let known = self.inventory.borrow().clone();
+        let devices = known.devices.iter().map(|device| match ward.health(&device.id) {
+            Some(health) if health != device.health => {
+                Arc::new(Device { health, ..Device::clone(device) })
+            }
+            _ => device.clone(),
+        });
+        self.show(Inventory { devices: devices.collect(), links: known.links.clone() });
+        self.refresh_lists(state).await;
+        self.spread(news);
     }
 
     fn known(&self) -> Vec<DeviceId> {
         self.inventory.borrow().devices.iter().map(|device| device.id.clone()).collect()
     }
 
-    async fn look(&self, ward: &mut Ward, state: &mut State, clock: &Clock) {
+    async fn look(&mut self, ward: &mut Ward, state: &mut State, now: Moment) {
+        let known = self.inventory.borrow().clone();
         let found = self.gpus.look().await;
         say_if_absent(state, found.as_ref().err());
-        let found: Option<Found> = found.ok();
-        if let Some(found) = &found {
-            self.spread(ward.looked(found, &self.known(), clock.now())).await;
-        }
-        let known = self.inventory.borrow().clone();
-        let now = gpu::inventory(found.as_ref(), &known, &|id| ward.health(id));
-        if now != *known {
+        let news = match &found {
+            Ok(found) => ward.looked(found, &self.known(), now),
+            // Where there never was a card, a driver is not missed.
+            Err(_) if known.devices.is_empty() => Vec::new(),
+            Err(absent) => ward.silent(&chain(absent), now),
+        };
+        self.metrics.cards_that_answer(found.as_ref().map_or(0, |found| found.devices.len()));
+        let found = found.ok();
+        let all = gpu::inventory(found.as_ref(), &known, &|_| None);
+        ward.cordon(self.said.borrow_and_update().out(&all));
+        self.show(gpu::inventory(found.as_ref(), &known, &|id| ward.health(id)));
+        self.looked.send_if_modified(|looked| !std::mem::replace(looked, true));
+        self.refresh_lists(state).await;
+        self.spread(news);
+    }
+
+    /// From now on this is what there is.
+    fn show(&self, now: Inventory) {
+        if now != **self.inventory.borrow() {
             tracing::info!(devices = now.devices.len(), "inventory changed");
             self.inventory.send_replace(Arc::new(now));
         }
-        self.refresh_lists().await;
-        self.publish(state).await;
-        self.offer(state).await;
     }
 
-    async fn spread(&self, news: Vec<News>) {
+    fn spread(&self, news: Vec<News>) {
         for one in news {
             match one {
                 News::Left { device, why } => {
                     tracing::warn!(%device, why, "device out of service");
                     let note = format!("device {device} takes no new work: {why}");
-                    self.node.tell("GpuOutOfService", note, true).await;
+                    self.tell_of_node("GpuOutOfService", note, true);
                 }
                 News::Returned { device } => {
                     tracing::info!(%device, "device back in service");
                     let note = format!("device {device} takes new work again");
-                    self.node.tell("GpuInService", note, false).await;
+                    self.tell_of_node("GpuInService", note, false);
+                }
+                News::DriverLeft { why } => {
+                    let note = format!("no device of this node takes new work: {why}");
+                    self.tell_of_node("GpuDriverFailed", note, true);
+                }
+                News::DriverReturned => {
+                    let note = "the driver answers again".to_owned();
+                    self.tell_of_node("GpuDriverAnswers", note, false);
                 }
             }
         }
     }
 
+    fn tell_of_node(&self, reason: &'static str, note: String, warning: bool) {
+        // A queue that is full of events loses this one; the inventory and the metrics have it too.
+        let _ = self.tell_node.try_send(NodeWord { reason, note, warning });
+    }
+
     /// Health by number, in the list of every plugin.
-    async fn refresh_lists(&self) {
+    async fn refresh_lists(&self, state: &mut State) {
         let folder = self.settings.plugins.clone();
         let read = tokio::task::spawn_blocking(move || Checkpoint::read(&folder)).await;
-        let checkpoint = read.ok().and_then(Result::ok).unwrap_or_default();
+        let checkpoint = match read {
+            Ok(Ok(checkpoint)) => Some(checkpoint),
+            Ok(Err(CheckpointError::Missing { .. })) => Some(Checkpoint::default()),
+            // What was held is held: tickets are not taken away for a file that cannot be read.
+            Ok(Err(error)) => {
+                if !std::mem::replace(&mut state.unread, true) {
+                    tracing::warn!(error = chain(&error), "what containers hold is as it was");
+                }
+                None
+            }
+            Err(_) => None,
+        };
+        state.unread &= checkpoint.is_none();
+        if let Some(checkpoint) = checkpoint {
+            let of = |plugin: &Arc<Tickets>| {
+                let resource = plugin.served.resource;
+                let entries = checkpoint.entries().iter().filter(|one| one.resource == resource);
+                let ids = entries.flat_map(|entry| entry.ids.iter().map(str::to_owned)).collect();
+                (resource, ids)
+            };
+            state.held = Some(self.plugins.iter().map(of).collect());
+        }
         let inventory = self.inventory.borrow().clone();
         for plugin in &self.plugins {
             let Ok(ids) = plugin.served.ids(&inventory) else { continue };
-            let of = |entry: &&kubelet::checkpoint::Entry| entry.resource == plugin.served.resource;
-            let entries = checkpoint.entries().iter().filter(of);
-            let held: IdSet = entries.flat_map(|e| e.ids.iter().map(str::to_owned)).collect();
-            match DeviceList::new(lists::tickets(&plugin.served, &ids, &inventory, &held)) {
+            let held = state.held.as_ref().and_then(|held| held.get(plugin.served.resource));
+            match DeviceList::new(lists::tickets(&plugin.served, &ids, &inventory, held)) {
                 Ok(list) => drop(plugin.list.send_if_modified(|now| {
                     let changed = *now != list;
                     *now = list;
@@ -163,91 +227,73 @@ impl Watcher {
         }
     }
 
-    async fn publish(&self, state: &mut State) {
-        let text = encode_inventory(&self.inventory.borrow().clone());
-        let recent = state.published_at.is_some_and(|at| at.elapsed() < BETWEEN_WRITES);
-        if state.published.as_ref() == Some(&text) || recent {
-            return;
-        }
-        state.published_at = Some(Instant::now());
-        match self.node.annotate(names::INVENTORY, &text).await {
-            Ok(()) => state.published = Some(text),
-            Err(error) => tracing::warn!(error = chain(&error), "inventory not published yet"),
-        }
-    }
-
-    /// Amounts for people and the original tools, when they change or the kubelet started anew.
-    async fn offer(&self, state: &mut State) {
-        let amounts = amounts(&self.settings.dialects, &self.inventory.borrow().clone());
-        let now = (*self.registrations.borrow(), amounts);
-        if now.1.is_empty() || state.offered.as_ref() == Some(&now) {
-            return;
-        }
-        match self.node.offer(&now.1).await {
-            Ok(()) => state.offered = Some(now),
-            Err(error) => tracing::warn!(error = chain(&error), "amounts not written yet"),
-        }
-    }
-
     async fn measure(&self, state: &mut State) {
         let Ok(measured) = self.gpus.measure().await else { return };
         let inventory = self.inventory.borrow().clone();
-        let records = self.records.clone();
+        let (records, spoiled) = (self.records.clone(), self.spoiled.clone());
         let processes = Processes::below(&self.settings.proc);
+        let names = self.pods.container_names();
         let (seen, of) = (measured.clone(), inventory.clone());
         let explained = tokio::task::spawn_blocking(move || {
-            let records = records.list().unwrap_or_default();
-            explain(&seen, &of, &records, &|pid| processes.place(pid))
+            let all = records.list()?;
+            let name = |place: &Place| names.get(&place.pod)?.get(&place.container).cloned();
+            let told = explain(&seen, &of, &all, &|pid| processes.place(pid), &name);
+            Ok::<_, crate::records::RecordsError>((told, counted(&records, &all, &of, &spoiled)))
         });
-        let Ok((uses, strangers)) = explained.await else { return };
-        self.metrics.measured(&inventory, &measured, &uses, &strangers);
-        state.load = load(&measured, &strangers);
-        self.report(state, &strangers).await;
+        let ((uses, strangers), counted) = match explained.await {
+            Ok(Ok(explained)) => explained,
+            // Without the records everyone would be a stranger.
+            Ok(Err(error)) => {
+                tracing::warn!(error = chain(&error), "who uses what stays as it was");
+                return;
+            }
+            Err(_) => return,
+        };
+        let strangers = state.suspects.confirm(strangers);
+        self.load.send_replace(load(&measured, &strangers));
+        let told = strangers.clone();
+        self.metrics.measured(Picture { inventory, measured, uses, strangers, counted });
+        self.report(state, &told);
     }
 
     /// Tells of each stranger once, until it is gone.
-    async fn report(&self, state: &mut State, strangers: &[Stranger]) {
+    fn report(&self, state: &mut State, strangers: &[Stranger]) {
         let key = |s: &Stranger| {
             (s.device.clone(), s.pod.as_ref().map(ToString::to_string), s.above_limit)
         };
         let pods = self.pods.all();
-        for stranger in strangers.iter().filter(|stranger| !state.told.contains(&key(stranger))) {
-            let mebibytes = stranger.memory >> 20;
-            let (device, pid) = (&stranger.device, stranger.pid);
-            tracing::warn!(%device, pid, pod = ?stranger.pod, mebibytes, above_limit = stranger.above_limit, "stranger on a device");
+        for stranger in strangers {
             let pod = stranger.pod.as_ref().and_then(|uid| pods.get(uid));
-            let Some(pod) = pod else {
-                let note = format!(
-                    "process {pid}, of no pod that was given device {device}, holds {mebibytes} MiB of it"
-                );
-                self.node.tell("GpuStranger", note, true).await;
-                continue;
-            };
-            let note = if stranger.above_limit {
-                format!("the pod holds {mebibytes} MiB of device {device} above its share")
-            } else {
-                format!("the pod holds {mebibytes} MiB of device {device}, which it was not given")
-            };
-            let told = Told { pod: pod.id.clone(), reason: "GpuStranger", note, warning: true };
-            let _ = self.tell.try_send(told);
-            if self.settings.evict {
-                let outcome = self.kube.evict(&pod.id).await;
-                tracing::warn!(pod = %pod.id, ?outcome, "evicted for what it takes");
+            if !state.told.contains(&key(stranger)) {
+                self.tell_of(stranger, pod.map(|pod| &**pod));
+            }
+            // A budget may be in the way, so it is asked until the pod leaves.
+            if let Some(pod) = pod.filter(|pod| self.settings.evict && !pod.terminating) {
+                let _ = self.evict.try_send(pod.id.clone());
             }
         }
         state.told = strangers.iter().map(key).collect();
     }
 
-    async fn beat(&self, ward: &mut Ward, state: &State) {
-        let beaten =
-            self.node.beat(&self.settings.namespace, self.settings.beat, &state.load).await;
-        if let Err(error) = beaten {
-            tracing::warn!(error = chain(&error), "lease not renewed");
-        }
-        if let Ok(annotations) = self.node.annotations().await {
-            let text = annotations.get(names::CORDON).map(String::as_str).unwrap_or_default();
-            ward.cordon(cordoned(text, &self.inventory.borrow()));
-        }
+    fn tell_of(&self, stranger: &Stranger, pod: Option<&Pod>) {
+        let mebibytes = stranger.memory >> 20;
+        let (device, pid) = (&stranger.device, stranger.pid);
+        tracing::warn!(%device, pid, pod = ?stranger.pod, mebibytes, above_limit = stranger.above_limit, "stranger on a device");
+        let Some(pod) = pod else {
+            let note = format!(
+                "process {pid}, of no pod that was given device {device}, holds {mebibytes} MiB of it"
+            );
+            self.tell_of_node("GpuStranger", note, true);
+            return;
+        };
+        let note = if stranger.above_limit {
+            format!("the pod holds {mebibytes} MiB of device {device} above its share")
+        } else {
+            format!("the pod holds {mebibytes} MiB of device {device}, which it was not given")
+        };
+        let told = Told { pod: pod.id.clone(), reason: "GpuStranger", note, warning: true };
+        // A queue that is full of events loses this one; the metric has it too.
+        let _ = self.tell.try_send(told);
     }
 }
 
@@ -263,15 +309,6 @@ fn say_if_absent(state: &mut State, absent: Option<&Absent>) {
         tracing::info!("GPUs answer");
     }
     state.absent = why;
-}
-
-/// The devices a person took out: UUIDs or places in the driver's order, in a list with commas.
-fn cordoned(text: &str, inventory: &Inventory) -> BTreeSet<DeviceId> {
-    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
-    let named = |device: &&Arc<model::Device>| {
-        words.iter().any(|word| *word == device.id.as_str() || *word == device.index.to_string())
-    };
-    inventory.devices.iter().filter(named).map(|device| device.id.clone()).collect()
 }
 
 /// What the Lease carries, rounded so that a quiet node's changes little.
@@ -290,18 +327,7 @@ fn load(measured: &[Seen], strangers: &[Stranger]) -> Vec<(DeviceId, Measured)> 
 
 #[cfg(test)]
 mod tests {
-    use model::Profile;
-
     use super::*;
-
-    #[test]
-    fn people_name_cards_by_uuid_or_place() {
-        let inventory = Profile::named("t4x4").unwrap().inventory("GPU").unwrap();
-        let id = |n: u32| DeviceId::parse(&format!("GPU-{n}")).unwrap();
-        assert_eq!(cordoned("GPU-1, 3,", &inventory), [id(1), id(3)].into());
-        assert_eq!(cordoned("", &inventory), BTreeSet::new());
-        assert_eq!(cordoned("7,GPU-x", &inventory), BTreeSet::new());
-    }
 
     #[test]
     fn load_is_rounded_and_knows_strangers() {

@@ -25,6 +25,12 @@ const ALLOCATION: &str = "scheduler.framework.gpushare.allocation";
 /// The index of a pod whose allocation failed.
 const FAILED: &str = "-1";
 
+/// Where people of gpushare list cards that take no new work: a `ConfigMap`'s namespace, its name for
+/// `node`, and the key of a comma list of places in the driver's order.
+pub fn unhealthy(node: &model::NodeName) -> (&'static str, String, &'static str) {
+    ("kube-system", format!("unhealthy-gpu-{node}"), "gpus")
+}
+
 /// The dialect of gpushare.
 pub(crate) struct Gpushare;
 

@@ -30,6 +30,7 @@ mod writing;
 
 use model::{Pod, Request};
 
+pub use gpushare::unhealthy;
 pub use nvidia::{NodeMode, visible_devices};
 pub use observing::observe;
 pub use refusal::Refusal;

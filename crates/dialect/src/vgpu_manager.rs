@@ -5,7 +5,10 @@
 use std::collections::BTreeMap;
 
 use model::ids::Quoted;
-use model::{Claimed, Container, Cores, DeviceId, DeviceRef, Mebibytes, MemoryAsk, Part, Portion};
+use model::{
+    Claimed, Container, Cores, DeviceId, DeviceRef, Mebibytes, MemoryAsk, Part, Pod, Portion,
+    Request,
+};
 
 use crate::asking::{Ask, Speaks, half, memory, positive};
 use crate::observing::{Seen, no_card};
@@ -21,6 +24,8 @@ const TIME: &str = "nvidia.com/predicate-time";
 const PRE_ALLOCATED: &str = "nvidia.com/pre-allocated";
 const REAL_ALLOCATED: &str = "nvidia.com/real-allocated";
 const PHASE: &str = "nvidia.com/assigned-phase";
+/// Whether shares may use more than their compute: `fixed`, `balance` or `none`.
+const POLICY: &str = "nvidia.com/vgpu-compute-policy";
 /// The most cards the original gives one container.
 const MOST_CARDS: u64 = 16;
 
@@ -70,6 +75,38 @@ impl Speaks for VgpuManager {
             None if cores.is_zero() || cores == Cores::CARD => Ask::whole(cards),
             None => Ask::share(cards, cores, MemoryAsk::Percent(Cores::CARD)),
         }))
+    }
+
+    fn pod_rules(
+        &self,
+        pod: &Pod,
+        request: &mut Request,
+        notes: &mut Vec<String>,
+    ) -> Result<(), Refusal> {
+        let Some(text) = pod.annotations.get(POLICY) else { return Ok(()) };
+        match text.trim() {
+            "fixed" => return Ok(()),
+            "balance" => {}
+            // A share without any limit would be one at its neighbours' cost.
+            "none" => notes.push(format!(
+                "annotation {POLICY} is none; shares may use the whole card while it is idle, as with balance"
+            )),
+            _ => {
+                return Err(Refusal::Annotation {
+                    key: POLICY.to_owned(),
+                    value: Quoted::new(text),
+                    must: "fixed, balance or none".to_owned(),
+                });
+            }
+        }
+        for container in &mut request.containers {
+            if let Part::Share { cores, .. } = container.part
+                && !cores.is_zero()
+            {
+                container.burst = Some(Cores::CARD);
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, writing: &Writing, out: &mut Writer) {

@@ -182,3 +182,35 @@ async fn a_card_in_mig_mode_is_a_parent() {
     let found = bench.gpus().look().await.unwrap();
     assert!(found.devices.iter().all(|device| device.mig == Mig::Parent), "{found:?}");
 }
+
+#[tokio::test]
+async fn mig_mode_is_switched_and_slices_come_and_go_while_we_look() {
+    let bench = Bench::new("dgx-a100", &Choices::default());
+    let gpus = bench.gpus();
+    let look = || async { gpus.look().await.unwrap() };
+    let before = look().await;
+    let mut known = gpu::inventory(Some(&before), &Inventory::default(), &|_| None);
+    bench.machine.set_mig(1, true).unwrap();
+    let switched = look().await;
+    assert_eq!(switched.devices.len(), 8);
+    assert_eq!((&switched.devices[1].mig, &switched.devices[0].mig), (&Mig::Parent, &Mig::Off));
+
+    let model = &bench.machine.description().cards[1].model;
+    let profile = machine::profiles_of(model).iter().find(|it| it.slices == 3).unwrap();
+    let instance = bench.machine.create_gpu_instance(1, profile.id, None).unwrap();
+    let slice = bench.machine.create_compute_instance(&instance, 2).unwrap();
+    let cut = look().await;
+    assert_eq!(cut.devices.len(), 9);
+    let parent = cut.devices[1].id.clone();
+    let expected = Mig::Slice { parent, profile: profile.name.to_owned() };
+    assert_eq!(cut.devices[8].mig, expected);
+    known = gpu::inventory(Some(&cut), &known, &|_| None);
+    assert_eq!(known.devices.len(), 9);
+
+    // A slice that is gone was taken away on purpose: it is no sick card.
+    bench.machine.destroy_compute_instance(&slice).unwrap();
+    bench.machine.destroy_gpu_instance(&instance).unwrap();
+    bench.machine.set_mig(1, false).unwrap();
+    let after = gpu::inventory(Some(&look().await), &known, &|_| None);
+    assert_eq!(after, gpu::inventory(Some(&before), &Inventory::default(), &|_| None));
+}

@@ -35,9 +35,9 @@ pub use kube::Client;
 pub use leading::{Alone, Elected, Election, Leadership, Term};
 pub use nodes::facts;
 pub use outside::{
-    Annotated, Binding, BindingOutcome, EvictionOutcome, Kube, Outside, TouchOutcome,
+    Annotated, Binding, BindingOutcome, EvictionOutcome, Kube, Listed, Outside, TouchOutcome,
 };
 pub use own_node::{OwnNode, OwnNodeError};
-pub use pods::SeenPod;
+pub use pods::{SeenPod, UnreadPod};
 pub use reviews::{Caller, May, ReviewError, Reviews};
 pub use watching::{QuotaSource, Seen, Source, Watching, watch, watch_pods_on};

@@ -14,7 +14,7 @@ use kube::{Client, Error};
 use model::{NodeName, PodId, names};
 use serde_json::json;
 
-use crate::pods::{RawPod, SeenPod};
+use crate::pods::{RawPod, SeenPod, UnreadPod, read_pod};
 
 /// What is written when a pod is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,8 +66,19 @@ pub enum TouchOutcome {
     Conflict,
     /// There is no such pod, or another has its name.
     Gone,
+    /// The API server refused this change of this pod. Nothing was done.
+    Refused(String),
     /// Nothing was done, or nobody knows.
     Failed(String),
+}
+
+/// All pods, as they are in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listed {
+    /// Those that can be read.
+    pub pods: Vec<SeenPod>,
+    /// Those that cannot.
+    pub unread: Vec<UnreadPod>,
 }
 
 /// What became of an eviction.
@@ -91,7 +102,7 @@ pub trait Outside: Send + Sync + 'static {
     /// The pod as it is now, read from the store and no cache; nothing if there is none.
     fn pod(&self, pod: &PodId) -> BoxFuture<'_, Result<Option<SeenPod>, String>>;
     /// All pods as they are now, read from the store and no cache.
-    fn pods(&self) -> BoxFuture<'_, Result<Vec<SeenPod>, String>>;
+    fn pods(&self) -> BoxFuture<'_, Result<Listed, String>>;
     /// Changes annotations.
     fn annotate(&self, annotated: Annotated) -> BoxFuture<'_, TouchOutcome>;
     /// Evicts a pod, within its budgets.
@@ -205,7 +216,7 @@ impl Outside for Kube {
         })
     }
 
-    fn pods(&self) -> BoxFuture<'_, Result<Vec<SeenPod>, String>> {
+    fn pods(&self) -> BoxFuture<'_, Result<Listed, String>> {
         Box::pin(async move {
             let all: Api<RawPod> = Api::all(self.client.clone());
             let fields = "status.phase!=Succeeded,status.phase!=Failed";
@@ -213,8 +224,14 @@ impl Outside for Kube {
             let params = ListParams::default().fields(fields);
             match tokio::time::timeout(self.patience * 4, all.list(&params)).await {
                 Ok(Ok(list)) => {
-                    let read = list.items.iter().map(SeenPod::new);
-                    read.collect::<Result<_, _>>().map_err(|error| told(&error))
+                    let mut listed = Listed::default();
+                    for read in list.items.iter().filter_map(read_pod) {
+                        match read {
+                            Ok(seen) => listed.pods.push(seen),
+                            Err(unread) => listed.unread.push(unread),
+                        }
+                    }
+                    Ok(listed)
                 }
                 Ok(Err(error)) => Err(told(&error)),
                 Err(_) => Err("the API server did not list the pods in time".to_owned()),
@@ -286,6 +303,9 @@ fn touched(
             409 if with_version => TouchOutcome::Conflict,
             // Without a version the only precondition is the UID.
             404 | 409 => TouchOutcome::Gone,
+            // Too many requests are no fault of the pod's.
+            429 => TouchOutcome::Failed(status.message),
+            400..500 => TouchOutcome::Refused(status.message),
             _ => TouchOutcome::Failed(status.message),
         },
         Err(Failure::Lost(why)) => TouchOutcome::Failed(why),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, ObjectReference};
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, ResourceExt as _};
@@ -98,6 +98,18 @@ impl OwnNode {
         let patch = Patch::Merge(patch);
         let write = nodes.patch_status(self.name.as_str(), &params, &patch);
         self.within("write the capacity", write).await.map(drop)
+    }
+
+    /// A value of a `ConfigMap`, if there is one.
+    pub async fn configured(
+        &self,
+        namespace: &str,
+        name: &str,
+        key: &str,
+    ) -> Result<Option<String>, OwnNodeError> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let map = self.within("read a ConfigMap", maps.get_opt(name)).await?;
+        Ok(map.and_then(|map| map.data?.remove(key)))
     }
 
     /// Renews the agent's Lease in `namespace`, with what was measured.

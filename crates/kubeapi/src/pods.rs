@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use model::pod::PodError;
-use model::{NodeName, Pod};
+use model::{NodeName, Pod, PodId, PodUid};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -24,6 +24,8 @@ pub struct SeenPod {
     pub nominated: Option<NodeName>,
     /// Whether others may be evicted for it.
     pub may_preempt: bool,
+    /// The runtime's IDs of its containers that run or ran last, with their names.
+    pub containers: Vec<(String, String)>,
 }
 
 impl SeenPod {
@@ -43,6 +45,17 @@ impl SeenPod {
         #[serde(rename_all = "camelCase")]
         struct Status {
             nominated_node_name: Option<String>,
+            #[serde(default)]
+            init_container_statuses: Vec<Started>,
+            #[serde(default)]
+            container_statuses: Vec<Started>,
+        }
+        #[derive(Deserialize)]
+        struct Started {
+            name: String,
+            // As the API spells it.
+            #[serde(rename = "containerID", default)]
+            id: String,
         }
         // Written anew without the field managers, which are half of a pod.
         let metadata = ObjectMeta { managed_fields: None, ..raw.metadata.clone() };
@@ -52,15 +65,65 @@ impl SeenPod {
         let text = format!("{{\"metadata\":{metadata},\"spec\":{spec},\"status\":{status}}}");
         let pod = Pod::from_json(&text)?;
         let more: Spec = serde_json::from_str(spec)?;
-        let nominated: Status = serde_json::from_str(status)?;
-        let nominated = nominated.nominated_node_name.filter(|name| !name.is_empty());
+        let status: Status = serde_json::from_str(status)?;
+        let started = status.init_container_statuses.into_iter().chain(status.container_statuses);
+        let containers = started.filter_map(|one| {
+            let (_runtime, id) = one.id.split_once("://")?;
+            Some((id.to_owned(), one.name))
+        });
+        let containers = containers.collect();
+        let nominated = status.nominated_node_name.filter(|name| !name.is_empty());
         Ok(Self {
             pod,
             version: raw.metadata.resource_version.clone().unwrap_or_default(),
             nominated: nominated.as_deref().and_then(|name| NodeName::parse(name).ok()),
             may_preempt: more.preemption_policy.as_deref() != Some("Never"),
+            containers,
         })
     }
+}
+
+/// A pod that cannot be read: of another version of the API, or written past its checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadPod {
+    /// Which pod.
+    pub pod: PodId,
+    /// Where it is, if it is on a node. What it holds there nobody knows.
+    pub node: Option<NodeName>,
+    /// Why it cannot be read.
+    pub why: String,
+}
+
+impl UnreadPod {
+    /// What can still be said of `raw`; nothing if not even who it is.
+    fn new(raw: &RawPod, error: &PodError) -> Option<Self> {
+        let name = raw.metadata.name.clone()?;
+        let uid = PodUid::parse(raw.metadata.uid.as_deref()?).ok()?;
+        let namespace = raw.metadata.namespace.clone().unwrap_or_default();
+        let spec = raw.spec.as_deref().map_or("null", RawValue::get);
+        let spec: serde_json::Value = serde_json::from_str(spec).unwrap_or_default();
+        let node = spec["nodeName"].as_str().and_then(|name| NodeName::parse(name).ok());
+        let why = std::error::Error::source(error)
+            .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+        Some(Self { pod: PodId { namespace, name, uid }, node, why })
+    }
+}
+
+/// Reads a pod, or says what can be said of it. Nothing: not even that, and it is left out.
+pub(crate) fn read_pod(raw: &RawPod) -> Option<Result<SeenPod, UnreadPod>> {
+    let error = match SeenPod::new(raw) {
+        Ok(seen) => return Some(Ok(seen)),
+        Err(error) => error,
+    };
+    let unread = UnreadPod::new(raw, &error);
+    match &unread {
+        Some(UnreadPod { pod, node: Some(node), why }) => {
+            tracing::warn!(%pod, %node, why, "pod cannot be read; its node takes nothing new");
+        }
+        Some(UnreadPod { pod, why, .. }) => tracing::warn!(%pod, why, "pod left out"),
+        None => tracing::warn!(%error, pod = raw.metadata.name, "pod left out"),
+    }
+    unread.map(Err)
 }
 
 /// A pod on the wire.
@@ -113,7 +176,8 @@ mod tests {
             "managedFields":[{"manager":"x","operation":"Update","fieldsV1":{"f:a":{}}}]},
         "spec":{"preemptionPolicy":"Never","schedulerName":"nanogpu",
             "containers":[{"name":"c","resources":{"limits":{"x/y":"20"}}}]},
-        "status":{"phase":"Pending","nominatedNodeName":"n-1"}}"#;
+        "status":{"phase":"Pending","nominatedNodeName":"n-1","containerStatuses":[
+            {"name":"c","containerID":"containerd://4f0c"},{"name":"d","containerID":""},{"name":"e"}]}}"#;
 
     #[test]
     fn a_watched_pod_is_read_without_its_field_managers() {
@@ -126,6 +190,20 @@ mod tests {
         assert_eq!(seen.nominated.unwrap().as_str(), "n-1");
         assert_eq!(seen.pod.id.to_string(), "team/a");
         assert_eq!(seen.pod.scheduler, "nanogpu");
+        assert_eq!(seen.containers, [("4f0c".to_owned(), "c".to_owned())]);
+    }
+
+    #[test]
+    fn of_a_pod_that_cannot_be_read_who_and_where_is_known() {
+        let bound = r#"{"metadata":{"name":"a","namespace":"team","uid":"u-1"},
+            "spec":{"nodeName":"n-1","containers":[{"name":7}]}}"#;
+        let raw: RawPod = serde_json::from_str(bound).unwrap();
+        let unread = read_pod(&raw).unwrap().unwrap_err();
+        assert_eq!(unread.pod.to_string(), "team/a");
+        assert_eq!(unread.node.unwrap().as_str(), "n-1");
+        assert!(unread.why.starts_with("not a pod: invalid type"), "{}", unread.why);
+        let nobody: RawPod = serde_json::from_str(r#"{"spec":{"containers":7}}"#).unwrap();
+        assert!(read_pod(&nobody).is_none());
     }
 
     #[test]

@@ -21,13 +21,15 @@ use crate::budgets::PodBudget;
 use crate::clock::Clock;
 use crate::heartbeats::{AGENT, Heartbeats};
 use crate::nodes::facts;
-use crate::pods::{RawPod, SeenPod};
+use crate::pods::{RawPod, SeenPod, UnreadPod, read_pod};
 
 /// Something the API server showed.
 #[derive(Debug, Clone)]
 pub enum Seen {
     /// A pod, as it is now.
     Pod(Arc<SeenPod>),
+    /// A pod on a node that cannot be read.
+    Unread(Arc<UnreadPod>),
     /// A pod is deleted or has ended.
     PodGone(PodUid),
     /// What the ledger takes as it is: nodes and heartbeats.
@@ -186,12 +188,11 @@ pub async fn watch_pods_on(client: Client, node: &NodeName, out: mpsc::Sender<Se
 }
 
 fn seen_pod(raw: &RawPod) -> Vec<Seen> {
-    match SeenPod::new(raw) {
-        Ok(pod) => vec![Seen::Pod(Arc::new(pod))],
-        Err(error) => {
-            tracing::warn!(%error, pod = raw.metadata.name, "pod left out");
-            Vec::new()
-        }
+    match read_pod(raw) {
+        Some(Ok(pod)) => vec![Seen::Pod(Arc::new(pod))],
+        Some(Err(unread)) if unread.node.is_some() => vec![Seen::Unread(Arc::new(unread))],
+        // One that is on no node holds nothing.
+        Some(Err(_)) | None => Vec::new(),
     }
 }
 

@@ -24,6 +24,7 @@ pub mod pods;
 pub mod registration;
 mod serve;
 mod socket;
+pub mod vcuda;
 pub mod wire;
 
 pub use socket::SocketError;

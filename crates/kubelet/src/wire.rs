@@ -21,7 +21,10 @@ mod generated {
     pub mod dra {
         tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
     }
+    pub mod vcuda {
+        tonic::include_proto!("vcuda");
+    }
 }
 
 #[doc(inline)]
-pub use generated::{device_plugin, dra, plugin_registration, pod_resources};
+pub use generated::{device_plugin, dra, plugin_registration, pod_resources, vcuda};

@@ -44,15 +44,19 @@ impl Total {
 type NodeSpending = BTreeMap<(String, CardModel), Amount>;
 
 impl Ledger {
-    /// Computes what readers see of `name` anew.
+    /// Computes what readers see of `name` anew. If that is what they see already, nothing changes.
     pub(crate) fn refresh(&mut self, name: &NodeName) {
         let Some(entry) = self.nodes.get(name) else { return };
         let new = entry.facts.as_ref().map(|facts| Arc::new(self.account(facts, entry)));
+        if new == entry.view {
+            return;
+        }
         let before = entry.view.as_deref().map(spending).unwrap_or_default();
         let after = new.as_deref().map(spending).unwrap_or_default();
         if let Some(entry) = self.nodes.get_mut(name) {
             entry.view = new;
         }
+        self.changes += 1;
         self.respend(&before, &after);
     }
 

@@ -10,6 +10,10 @@
 //! So no order of events can make it drift, wrap or go negative, and the ledger can be thrown
 //! away and rebuilt from the pods at any moment.
 //!
+//! What readers see changes only if it is different: a beat of an agent that is heard anyway, or
+//! a pod told once more as it was, leaves every node the same `Arc`, so that nobody looks at it
+//! again. [`Ledger::changes`] tells whether a new picture is due.
+//!
 //! No clock here: the caller says what time it is.
 #![forbid(unsafe_code)]
 
@@ -53,6 +57,7 @@ pub struct Ledger {
     topologies: BTreeMap<Wiring, Arc<Topology>>,
     quota: Quota,
     spending: Spending,
+    changes: u64,
 }
 
 /// What is known of one node. Pods may be heard of before their node is.
@@ -94,13 +99,23 @@ impl Ledger {
                 self.now = self.now.max(at);
                 let entry = self.nodes.entry(node.clone()).or_default();
                 entry.heard = entry.heard.max(Some(at));
-                self.refresh(&node);
+                self.refresh_if_turned(&node);
             }
             Event::Load { node, devices } => self.load_measured(&node, &devices),
             Event::Pod(holder) => self.pod_seen(holder),
             Event::PodGone(uid) => self.pod_gone(&uid),
-            Event::Quota(quota) => self.quota = quota,
+            Event::Quota(quota) => {
+                if self.quota != quota {
+                    self.quota = quota;
+                    self.changes += 1;
+                }
+            }
         }
+    }
+
+    /// How often what readers see has changed. The same number, the same picture.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Lets time pass: reservations whose time is over end, silent agents become stale.
@@ -113,10 +128,12 @@ impl Ledger {
         for uid in &ended {
             self.end_reservation(uid);
         }
-        let turned =
-            |entry: &Entry| entry.view.as_ref().is_some_and(|view| view.agent != self.agent(entry));
-        let turned: Vec<NodeName> =
-            self.nodes.iter().filter(|(_, e)| turned(e)).map(|(name, _)| name.clone()).collect();
+        let turned: Vec<NodeName> = self
+            .nodes
+            .iter()
+            .filter(|(_, entry)| self.has_turned(entry))
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in &turned {
             self.refresh(name);
         }
@@ -134,7 +151,7 @@ impl Ledger {
     /// A picture of now.
     pub fn snapshot(&self) -> Snapshot {
         let nodes = self.nodes.values().filter_map(|entry| entry.view.clone()).collect();
-        Snapshot::new(nodes, Arc::new(self.quota.allowances(&self.spending)))
+        Snapshot::sorted(nodes, Arc::new(self.quota.allowances(&self.spending)))
     }
 
     /// One node as readers see it now.
@@ -152,7 +169,23 @@ impl Ledger {
         self.bound.get(pod)
     }
 
+    /// Whether readers see the node's agent in another state than it is in.
+    fn has_turned(&self, entry: &Entry) -> bool {
+        entry.view.as_ref().is_some_and(|view| view.agent != self.agent(entry))
+    }
+
+    fn refresh_if_turned(&mut self, name: &NodeName) {
+        if self.nodes.get(name).is_some_and(|entry| self.has_turned(entry)) {
+            self.refresh(name);
+        }
+    }
+
     fn node_changed(&mut self, facts: NodeFacts) {
+        // Nodes are told of at every condition their kubelet renews.
+        if self.nodes.get(&facts.name).is_some_and(|entry| entry.facts.as_ref() == Some(&facts)) {
+            self.refresh_if_turned(&facts.name);
+            return;
+        }
         let name = facts.name.clone();
         let topology = self.topology(&facts);
         let entry = self.nodes.entry(name.clone()).or_default();
@@ -227,6 +260,10 @@ impl Ledger {
     }
 
     fn pod_seen(&mut self, holder: Holder) {
+        // A pod is told of at every condition and container that starts.
+        if self.holds_just(&holder) {
+            return;
+        }
         let uid = holder.pod.uid.clone();
         let node = holder.node.clone();
         // Whatever we had in mind for it, this is where it is.
@@ -238,6 +275,15 @@ impl Ledger {
         let entry = self.nodes.entry(node.clone()).or_default();
         entry.holders.insert(uid, Arc::new(holder));
         self.refresh(&node);
+    }
+
+    /// Whether the pod was seen to hold just this.
+    fn holds_just(&self, holder: &Holder) -> bool {
+        let uid = &holder.pod.uid;
+        let entry = self.nodes.get(&holder.node);
+        !self.reserved.contains_key(uid)
+            && self.bound.get(uid) == Some(&holder.node)
+            && entry.and_then(|entry| entry.holders.get(uid)).is_some_and(|held| **held == *holder)
     }
 
     fn pod_gone(&mut self, uid: &PodUid) {

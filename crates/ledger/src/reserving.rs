@@ -176,6 +176,7 @@ impl Ledger {
 
     pub(crate) fn end_reservation(&mut self, uid: &PodUid) {
         if let Some(reservation) = self.reserved.remove(uid) {
+            self.changes += 1;
             self.remove_holder(&reservation.node, uid);
         }
     }

@@ -25,3 +25,7 @@ pub const DEVICE_POLICY: &str = "nano-gpu/device-policy";
 
 /// Pod annotation: how near to one another the cards of a container must be.
 pub const TOPOLOGY: &str = "nano-gpu/topology";
+
+/// Annotation of kube-scheduler's static pod: a digest of the files it reads from us. When they change so
+/// does this, and the kubelet starts it anew.
+pub const SETTINGS: &str = "nano-gpu/settings";

@@ -20,7 +20,21 @@ impl Snapshot {
     /// A picture of `nodes` and of what each namespace may still take.
     pub fn new(mut nodes: Vec<Arc<Node>>, allowances: Arc<BTreeMap<String, Allowance>>) -> Self {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        Self::sorted(nodes, allowances)
+    }
+
+    /// The same of nodes that are sorted by name: a ledger with thousands of them makes a picture
+    /// at every change.
+    pub fn sorted(nodes: Vec<Arc<Node>>, allowances: Arc<BTreeMap<String, Allowance>>) -> Self {
+        debug_assert!(nodes.is_sorted_by(|a, b| a.name < b.name), "by name, and no name twice");
         Self { nodes, allowances, statistics: Arc::default() }
+    }
+
+    /// The same picture with other nodes, which are sorted by name.
+    #[must_use]
+    pub fn with_sorted_nodes(&self, nodes: Vec<Arc<Node>>) -> Self {
+        let Self { allowances, statistics, .. } = self;
+        Self::sorted(nodes, allowances.clone()).with_statistics(statistics.clone())
     }
 
     /// The same picture, with what was learned of the pods that come.

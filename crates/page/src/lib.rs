@@ -13,14 +13,27 @@
 //! cards), and versioned: a reader that meets another version says so and guesses nothing.
 #![no_std]
 #![forbid(unsafe_code)]
+#![expect(unexpected_cfgs, reason = "`--cfg loom` is for the tests of the atomics")]
 
+pub mod bucket;
 mod counters;
 mod error;
 mod limits;
+pub mod referee;
+mod seats;
+mod spans;
+mod sync;
+pub mod turn;
 
-pub use counters::{Counters, CountersPage, SEATS, Seat, Used, read_counters, write_counters};
+pub use counters::{
+    Counters, CountersPage, SEATS, Seat, Used, check_counters, read_counters, write_counters,
+};
 pub use error::PageError;
-pub use limits::{Limits, LimitsPage, Name, NameTooLong, read_limits, write_limits};
+pub use limits::{
+    Grants, Limits, LimitsPage, Name, NameTooLong, check_limits, read_limits, write_limits,
+};
+pub use seats::{Account, Full, Owner, Resident};
+pub use spans::Spans;
 
 /// The version of both layouts.
 pub const VERSION: u32 = 1;
@@ -62,26 +75,37 @@ pub(crate) fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
 
 /// Checks how a file begins, and how long it is.
 pub(crate) fn check(bytes: &[u8], magic: [u8; 8], size: usize) -> Result<(), PageError> {
-    let begins = size_of::<Header>();
-    if bytes.len() < begins {
-        return Err(PageError::Short { is: bytes.len(), needs: begins });
-    }
-    if bytes[..8] != magic {
+    let Some(begins) = bytes.first_chunk::<16>() else {
+        return Err(PageError::Short { is: bytes.len(), needs: 16 });
+    };
+    check_header(begins, bytes.len(), magic, size)
+}
+
+/// The same for a file of `length` bytes of which only the beginning is at hand.
+pub(crate) fn check_header(
+    begins: &[u8; 16],
+    length: usize,
+    magic: [u8; 8],
+    size: usize,
+) -> Result<(), PageError> {
+    if begins[..8] != magic {
         return Err(PageError::Foreign);
     }
-    let version = u32_at(bytes, 8);
+    let version = u32_at(begins, 8);
     if version != VERSION {
         return Err(PageError::Version { is: version });
     }
-    let says = u32_at(bytes, 12) as usize;
+    let says = u32_at(begins, 12) as usize;
     if says != size {
         return Err(PageError::Size { says, is: size });
     }
-    if bytes.len() < size {
-        return Err(PageError::Short { is: bytes.len(), needs: size });
+    if length < size {
+        return Err(PageError::Short { is: length, needs: size });
     }
     Ok(())
 }
+
+const _: () = assert!(size_of::<Header>() == 16);
 
 pub(crate) fn begin(bytes: &mut [u8], magic: [u8; 8]) {
     let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

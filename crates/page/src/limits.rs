@@ -2,8 +2,8 @@
 
 use core::fmt;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::{Header, PageError, begin, check, put, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"NANOGPUL";
@@ -98,6 +98,29 @@ pub struct LimitsPage {
     pub granted: AtomicU32,
     /// See [`Limits::tenants`].
     pub tenants: AtomicU32,
+    /// Whose turn it is. On a line of its own: it changes often.
+    pub grants: Grants,
+}
+
+/// Whose turn it is on the card, as the referee decided. All zero: there is no referee.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Grants {
+    /// When the referee last looked, in nanoseconds of the monotonic clock.
+    pub heartbeat: AtomicU64,
+    /// The number of the turn.
+    pub epoch: AtomicU32,
+    /// The seat of this container that has the turn, counted from 1, and above it the low half of
+    /// the epoch; 0 for none. A futex.
+    pub turn: AtomicU32,
+    /// The GPU time of the turn, in nanoseconds; of an open one what is in its bucket, signed.
+    pub budget: AtomicU64,
+    /// The rate of an open turn, in hundredths of a percent; 0 if it has a budget.
+    pub rate: AtomicU32,
+    /// Whether somebody on the card has a limit of compute. If not, nobody needs a turn.
+    pub managed: AtomicU32,
+    /// For what comes.
+    pub room: [AtomicU64; 4],
 }
 
 impl LimitsPage {
@@ -121,6 +144,11 @@ pub fn write_limits(limits: &Limits) -> [u8; LimitsPage::SIZE] {
     bytes
 }
 
+/// Checks how a file of limits begins; `length` is that of the file.
+pub fn check_limits(begins: &[u8; 16], length: usize) -> Result<(), PageError> {
+    crate::check_header(begins, length, MAGIC, LimitsPage::SIZE)
+}
+
 /// The limits in a file.
 pub fn read_limits(bytes: &[u8]) -> Result<Limits, PageError> {
     check(bytes, MAGIC, LimitsPage::SIZE)?;
@@ -141,8 +169,9 @@ pub fn read_limits(bytes: &[u8]) -> Result<Limits, PageError> {
 }
 
 // The layout is a promise between two programs that are upgraded apart.
+#[cfg(not(all(test, loom)))]
 const _: () = {
-    assert!(LimitsPage::SIZE == 448);
+    assert!(LimitsPage::SIZE == 512);
     assert!(offset_of!(LimitsPage, device) == 16);
     assert!(offset_of!(LimitsPage, pod) == 144);
     assert!(offset_of!(LimitsPage, container) == 272);
@@ -153,9 +182,16 @@ const _: () = {
     assert!(offset_of!(LimitsPage, sequence) == 420);
     assert!(offset_of!(LimitsPage, granted) == 424);
     assert!(offset_of!(LimitsPage, tenants) == 428);
+    assert!(offset_of!(LimitsPage, grants) == 448);
+    assert!(offset_of!(Grants, epoch) == 8);
+    assert!(offset_of!(Grants, turn) == 12);
+    assert!(offset_of!(Grants, budget) == 16);
+    assert!(offset_of!(Grants, rate) == 24);
+    assert!(offset_of!(Grants, managed) == 28);
 };
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use proptest::prelude::*;
 
@@ -191,10 +227,10 @@ mod tests {
             read_limits(&bytes)
         };
         assert_eq!(read_limits(&[]), Err(PageError::Short { is: 0, needs: 16 }));
-        assert_eq!(read_limits(&good[..100]), Err(PageError::Short { is: 100, needs: 448 }));
+        assert_eq!(read_limits(&good[..100]), Err(PageError::Short { is: 100, needs: 512 }));
         assert_eq!(changed(0, b'X'), Err(PageError::Foreign));
         assert_eq!(changed(8, 2), Err(PageError::Version { is: 2 }));
-        assert_eq!(changed(12, 0), Err(PageError::Size { says: 256, is: 448 }));
+        assert_eq!(changed(12, 1), Err(PageError::Size { says: 513, is: 512 }));
         assert_eq!(changed(420, 1), Err(PageError::Torn));
         assert_eq!(changed(16, 0xff), Err(PageError::BadName));
     }

@@ -170,36 +170,63 @@ impl Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut groups: Vec<Vec<&NodeRefusal>> = Vec::new();
-        for (_, refusal) in &self.refused {
-            match groups.iter_mut().find(|group| group[0].reason == refusal.reason) {
-                Some(group) => group.push(refusal),
-                None => groups.push(vec![refusal]),
+        let mut groups: Vec<Alike> = Vec::new();
+        for (_, NodeRefusal { reason, best }) in &self.refused {
+            match groups.iter_mut().find(|group| group.reason == reason) {
+                Some(group) => group.add(best),
+                None => groups.push(Alike { reason, count: 1, best: *best }),
             }
         }
-        groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
-        match self.nodes {
-            0 => return f.write_str("no nodes"),
-            1 => f.write_str("1 node")?,
-            nodes => write!(f, "{} nodes", grouped(nodes as u64))?,
-        }
-        let parts: Vec<String> = groups.iter().map(|group| part(group)).collect();
-        if !parts.is_empty() {
-            write!(f, ": {}", parts.join("; "))?;
-        }
-        Ok(())
+        f.write_str(&in_one_line(self.nodes, groups))
     }
 }
 
+/// Nodes that refuse for the same reason.
+#[derive(Debug, Clone, Copy)]
+pub struct Alike<'a> {
+    /// Why.
+    pub reason: &'a Refusal,
+    /// How many they are.
+    pub count: usize,
+    /// The best that any of them has, number by number.
+    pub best: Best,
+}
+
+impl Alike<'_> {
+    /// Counts one more that has this to offer.
+    pub fn add(&mut self, best: &Best) {
+        self.count += 1;
+        self.best = Best {
+            memory: self.best.memory.max(best.memory),
+            cores: self.best.cores.max(best.cores),
+            idle: self.best.idle.max(best.idle),
+            cards: self.best.cards.max(best.cards),
+        };
+    }
+}
+
+/// Why a pod waits, in one line: of `nodes` nodes these groups refused it.
+pub fn in_one_line(nodes: usize, mut groups: Vec<Alike>) -> String {
+    groups.sort_by_key(|group| std::cmp::Reverse(group.count));
+    let asked = match nodes {
+        0 => return "no nodes".to_owned(),
+        1 => "1 node".to_owned(),
+        nodes => format!("{} nodes", grouped(nodes as u64)),
+    };
+    if groups.is_empty() {
+        return asked;
+    }
+    let parts: Vec<String> = groups.iter().map(part).collect();
+    format!("{asked}: {}", parts.join("; "))
+}
+
 /// One group of equal refusals.
-fn part(group: &[&NodeRefusal]) -> String {
-    let count = grouped(group.len() as u64);
-    let have = if group.len() == 1 { "has" } else { "have" };
-    let most = |number: fn(&Best) -> u64| group.iter().map(|r| number(&r.best)).max().unwrap_or(0);
-    let Some(first) = group.first() else { return String::new() };
-    match &first.reason {
+fn part(Alike { reason, count, best }: &Alike) -> String {
+    let have = if *count == 1 { "has" } else { "have" };
+    let count = grouped(*count as u64);
+    match reason {
         Refusal::MemoryShort { cards, memory } => {
-            let best = grouped(most(|best| best.memory.0));
+            let best = grouped(best.memory.0);
             let wanted = match memory {
                 MemoryAsk::Exact(memory) => format!("best has {best} MiB of {}", grouped(memory.0)),
                 MemoryAsk::Percent(_) => format!("best has {best} MiB, wanted is {memory}"),
@@ -207,15 +234,15 @@ fn part(group: &[&NodeRefusal]) -> String {
             format!("{count} short of memory on {}, {wanted}", on_cards(*cards))
         }
         Refusal::CoresShort { cards, cores } => {
-            let best = most(|best| best.cores.0.into());
+            let best = best.cores.0;
             format!("{count} short of compute on {}, best has {best}% of {cores}", on_cards(*cards))
         }
         Refusal::NotIdle { cards } => {
-            let best = most(|best| best.idle.into());
+            let best = best.idle;
             format!("{count} {have} too few cards wholly free, best has {best} of {cards}")
         }
         Refusal::TooFewCards { cards } => {
-            let best = most(|best| best.cards.into());
+            let best = best.cards;
             format!("{count} {have} too few cards, best has {best} of {cards}")
         }
         Refusal::CardTooSmall { memory: MemoryAsk::Exact(memory), .. } => {
@@ -225,7 +252,7 @@ fn part(group: &[&NodeRefusal]) -> String {
             format!("{count} {have} compute and memory free only on different cards")
         }
         Refusal::TooFarApart { .. } | Refusal::NearTaken { .. } => {
-            format!("{count} {have} {}", first.reason)
+            format!("{count} {have} {reason}")
         }
         Refusal::NoMatch { selector } => format!("{count} {have} no {selector}"),
         Refusal::NoCards => format!("{count} {have} no card"),

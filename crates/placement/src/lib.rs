@@ -31,7 +31,7 @@ use model::{Allowance, Request, Snapshot, Statistics};
 
 pub use board::Board;
 pub use choose::choose;
-pub use explain::Explanation;
+pub use explain::{Alike, Explanation, in_one_line};
 pub use fit::fit;
 pub use learn::learn;
 pub use policy::Policy;

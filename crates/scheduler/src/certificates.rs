@@ -83,6 +83,20 @@ impl Certificates {
         Ok(made)
     }
 
+    /// Those that somebody else made and renews: whom to trust, and who we are. PEM.
+    pub fn of_others(authority: String, server: String, server_key: String) -> Self {
+        Self {
+            authority,
+            authority_key: String::new(),
+            authority_until: i64::MAX,
+            server,
+            server_key,
+            client: String::new(),
+            client_key: String::new(),
+            until: i64::MAX,
+        }
+    }
+
     /// These, or new ones where they are old. Nothing: none is.
     pub fn renewed(
         &self,
@@ -260,6 +274,15 @@ mod tests {
             config.unwrap();
         }
         much_later.calling().unwrap();
+    }
+
+    #[test]
+    fn a_clock_set_back_makes_no_new_ones() {
+        let now = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
+        let made = Certificates::make(&[], now).unwrap();
+        for back in [Duration::hours(1), Duration::days(400), Duration::days(20_000)] {
+            assert_eq!(made.renewed(&[], now - back).unwrap(), None);
+        }
     }
 
     #[test]

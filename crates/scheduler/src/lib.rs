@@ -11,6 +11,7 @@
 pub mod admission;
 mod api;
 pub mod certificates;
+mod dashboard;
 pub mod decisions;
 pub mod http;
 pub mod metrics;
@@ -21,5 +22,6 @@ pub mod running;
 pub mod service;
 pub mod state;
 pub mod taking_over;
+mod tls;
 pub mod verbs;
 pub mod waking;

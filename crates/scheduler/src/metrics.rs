@@ -46,6 +46,8 @@ pub struct Metrics {
     pub never: Counter,
     /// Binds, by how they ended.
     pub binds: Family<Outcome, Counter>,
+    /// Bindings that met a pod which had changed.
+    pub conflicts: Counter,
     /// Pods touched to wake them.
     pub wakes: Counter,
     /// Pods evicted for others.
@@ -70,6 +72,7 @@ impl Metrics {
             refusals: Family::default(),
             never: Counter::default(),
             binds: Family::default(),
+            conflicts: Counter::default(),
             wakes: Counter::default(),
             evictions: Counter::default(),
             preemptions: Family::default(),
@@ -84,6 +87,7 @@ impl Metrics {
             r.register("scheduler_refusals", "Nodes refused in filter, by reason", m.refusals);
             r.register("scheduler_never", "Filter calls for pods that can never run", m.never);
             r.register("scheduler_binds", "Binds, by how they ended", m.binds);
+            r.register("scheduler_conflicts", "Bindings of pods that had changed", m.conflicts);
             r.register("scheduler_wakes", "Waiting pods touched because they fit now", m.wakes);
             r.register("scheduler_evictions", "Pods evicted for others by the leader", m.evictions);
             r.register("scheduler_preemptions", "Searches for victims, by outcome", m.preemptions);
@@ -143,11 +147,15 @@ fn ratio(cores: Cores) -> f64 {
     f64::from(cores.0) / 100.0
 }
 
-/// Compute that is free on a card but for which the host has no CPU or memory left.
-fn stranded(node: &Node) -> f64 {
+/// Compute that is free on cards, by model, but for which the host has no CPU or memory left.
+fn stranded(node: &Node) -> BTreeMap<String, f64> {
     let no_host = node.free.cpu.is_zero() || node.free.memory.is_zero();
-    let free = node.devices.iter().filter(|state| state.sells()).map(|s| ratio(s.free_cores()));
-    if no_host { free.sum() } else { 0.0 }
+    let mut models = BTreeMap::new();
+    for state in &node.devices {
+        let free = if no_host && state.sells() { ratio(state.free_cores()) } else { 0.0 };
+        *models.entry(state.device.model.to_string()).or_default() += free;
+    }
+    models
 }
 
 impl Collector for Capacity {
@@ -178,11 +186,24 @@ impl Collector for Capacity {
             None,
             prometheus_client::metrics::MetricType::Gauge,
         )?;
-        for node in nodes.iter().filter(|node| !node.devices.is_empty()) {
-            let labels = [("node", node.name.to_string())];
-            ConstGauge::new(stranded(node)).encode(metric.encode_family(&labels)?)?;
+        for node in nodes {
+            for (model, stranded) in stranded(node) {
+                let labels = [("node", node.name.to_string()), ("model", model)];
+                ConstGauge::new(stranded).encode(metric.encode_family(&labels)?)?;
+            }
         }
         quota(&mut encoder, picture.snapshot.allowances())?;
+        let mut metric = encoder.encode_descriptor(
+            "quota_last_good",
+            "1 if a quota cannot be read or is gone, so that the last good one is in force",
+            None,
+            prometheus_client::metrics::MetricType::Gauge,
+        )?;
+        for (source, state) in picture.quotas.iter() {
+            let labels = [("source", *source)];
+            let kept = i64::from(state.keeps_the_last());
+            ConstGauge::new(kept).encode(metric.encode_family(&labels)?)?;
+        }
         let reserved = ConstGauge::new(i64::try_from(picture.reserved.len()).unwrap_or(i64::MAX));
         let metric = encoder.encode_descriptor(
             "scheduler_reservations",

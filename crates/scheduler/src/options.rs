@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::parser::ValueSource;
+use clap::{Arg, CommandFactory as _, Parser};
 use dialect::{Dialect, MemoryUnit, Settings};
 use model::PolicyName;
 use placement::Policy;
@@ -119,6 +120,9 @@ pub struct Options {
     /// Secret with our certificates
     #[arg(long, default_value = "nanogpu-scheduler-tls")]
     pub tls_secret: String,
+    /// Folder with ca.crt, tls.crt and tls.key of somebody else (cert-manager), instead of our own
+    #[arg(long, env = "NANOGPU_TLS_FOLDER")]
+    pub tls_folder: Option<PathBuf>,
     /// Names our TLS servers are reached by
     #[arg(
         long,
@@ -135,8 +139,11 @@ pub struct Options {
     /// error, warn, info, debug, trace; or a list of target=level; or klog's number
     #[arg(long, short = 'v', alias = "v", default_value = "info", env = "LOG_LEVEL")]
     pub log_level: String,
+    /// Serve a CPU profile at /debug/pprof/profile on loopback addresses of --address
+    #[arg(long, env = "NANOGPU_PPROF", value_parser = clap::builder::FalseyValueParser::new())]
+    pub pprof: bool,
     /// Accepted for the sake of older command lines; does nothing
-    #[arg(long = "policyConfigPath", alias = "prometheusUrl", alias = "instancePort", alias = "sync-period", alias = "isLoadSchedule", alias = "mode", alias = "pprofAddress", alias = "logtostderr", alias = "alsologtostderr", alias = "log-dir", alias = "nodeCacheCapable", alias = "enableComputeCapability", alias = "incluster-mode", hide = true, num_args = 0..=1)]
+    #[arg(long = "policyConfigPath", alias = "prometheusUrl", alias = "instancePort", alias = "sync-period", alias = "isLoadSchedule", alias = "mode", alias = "pprofAddress", alias = "logtostderr", alias = "alsologtostderr", alias = "log-dir", alias = "log-file", alias = "log-file-max-size", alias = "stderrthreshold", alias = "vmodule", alias = "log-backtrace-at", alias = "log-flush-frequency", alias = "skip-headers", alias = "skip-log-headers", alias = "add-dir-header", alias = "one-output", alias = "nodeCacheCapable", alias = "enableComputeCapability", alias = "incluster-mode", hide = true, num_args = 0..=1)]
     pub ignored: Vec<String>,
 }
 
@@ -168,7 +175,7 @@ pub enum OptionsError {
 impl Options {
     /// Reads the command line, the environment, and the file they name.
     pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
-        let args: Vec<OsString> = args.into_iter().collect();
+        let args: Vec<OsString> = respelled(args);
         // clap's own words would be lost if a file completed a wrong command line.
         let first = Self::try_parse_from(&args)?;
         let Some(path) = &first.config else { return Ok(first.with_port()) };
@@ -210,15 +217,16 @@ impl Options {
     }
 }
 
-/// The options of a file as flags, but for those that the command line has already.
+/// The options of a file as flags, but for those that the command line or the environment has.
 fn file_args(text: &str, given: &[OsString]) -> Result<Vec<OsString>, String> {
     let file: std::collections::BTreeMap<String, serde_json::Value> =
         serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    let command = Options::command();
+    let matches = command.clone().try_get_matches_from(given).map_err(|error| error.to_string())?;
     let has = |name: &str| {
-        let flag = format!("--{name}");
-        given.iter().filter_map(|arg| arg.to_str()).any(|arg| {
-            arg == flag || arg.strip_prefix(&flag).is_some_and(|rest| rest.starts_with('='))
-        })
+        let known = command.get_arguments().find(|arg| is_named(arg, name));
+        let source = known.and_then(|arg| matches.value_source(arg.get_id().as_str()));
+        matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
     };
     let mut args = Vec::new();
     for (name, value) in file.into_iter().filter(|(name, _)| !has(name) && name != "config") {
@@ -233,6 +241,34 @@ fn file_args(text: &str, given: &[OsString]) -> Result<Vec<OsString>, String> {
         }
     }
     Ok(args)
+}
+
+fn is_named(arg: &Arg, name: &str) -> bool {
+    let mut aliases = arg.get_all_aliases().into_iter().flatten();
+    arg.get_long() == Some(name) || aliases.any(|alias| alias == name)
+}
+
+/// Flags as Go programs take them: with one dash (`-priority`), and with underscores (`--log_dir`).
+fn respelled(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let command = Options::command();
+    let respell = |arg: OsString| {
+        let Some(text) = arg.to_str() else { return arg };
+        let Some(rest) = text.strip_prefix("--").or_else(|| text.strip_prefix('-')) else {
+            return arg;
+        };
+        let (name, value) = rest.split_once('=').map_or((rest, None), |(n, v)| (n, Some(v)));
+        let known = |name: &str| command.get_arguments().any(|known| is_named(known, name));
+        let dashed = name.replace('_', "-");
+        let name = match () {
+            // One letter is a short flag with one dash, here as there.
+            () if name.len() < 2 => return arg,
+            () if known(name) => name,
+            () if known(&dashed) => &dashed,
+            () => return arg,
+        };
+        value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}")).into()
+    };
+    args.into_iter().map(respell).collect()
 }
 
 fn text_of(value: &serde_json::Value) -> Result<String, String> {
@@ -272,12 +308,11 @@ fn moment(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn parse(args: &[&str]) -> Result<Options, clap::Error> {
-        Options::try_parse_from(["nanogpu-scheduler"].iter().chain(args))
+        let args = ["nanogpu-scheduler"].iter().chain(args).map(OsString::from);
+        Options::try_parse_from(respelled(args))
     }
 
     #[test]
@@ -301,6 +336,9 @@ mod tests {
                 "4",
             ],
             vec!["--logtostderr=true", "--pprofAddress=127.0.0.1:3457"],
+            vec!["-priority", "binpack", "-kubeconf=x", "-v=4", "-logtostderr"],
+            vec!["--log_dir=/tmp", "-log_backtrace_at", "a.go:1", "--vmodule=a=1"],
+            vec!["--stderrthreshold=2", "--log-flush-frequency=5s", "--alsologtostderr"],
         ];
         for args in seeds {
             parse(&args).unwrap_or_else(|error| panic!("{args:?}: {error}"));
@@ -309,7 +347,18 @@ mod tests {
             parse(&["--priority", "spread"]).unwrap().policy(),
             Policy::both(PolicyName::Spread)
         );
+        let go = parse(&["-priority=spread", "-kubeconf", "k", "-v", "4"]).unwrap();
+        assert_eq!(go.node_policy, PolicyName::Spread);
+        assert_eq!((go.kubeconfig, go.log_level.as_str()), (Some("k".into()), "4"));
         assert!(parse(&["--priority", "best"]).is_err());
+        assert!(parse(&["-unheard-of"]).is_err());
+    }
+
+    #[test]
+    fn a_profile_is_served_only_if_asked_for_by_our_own_flag() {
+        assert!(!parse(&[]).unwrap().pprof);
+        assert!(!parse(&["--pprofAddress=127.0.0.1:3457"]).unwrap().pprof);
+        assert!(parse(&["--pprof"]).unwrap().pprof);
     }
 
     #[test]
@@ -324,13 +373,15 @@ mod tests {
     #[test]
     fn a_file_gives_what_the_command_line_leaves_out() {
         let text = "priority: spread\nnamespace: other\ninsecure: true\naddress: [127.0.0.1:1, 127.0.0.1:2]\nbody-mib: 7\n";
-        let given: Vec<OsString> = ["x", "--namespace=mine"].map(OsString::from).into();
+        let given = ["x", "--namespace=mine", "--kubeconf=k"].map(OsString::from).to_vec();
         let mut all = given.clone();
         all.extend(file_args(text, &given).unwrap());
         let options = Options::try_parse_from(all).unwrap();
         assert_eq!((options.namespace.as_str(), options.insecure), ("mine", true));
         assert_eq!((options.address.len(), options.body_mib), (2, 7));
         assert_eq!(options.node_policy, PolicyName::Spread);
-        assert!(file_args("a: {b: c}", &[]).is_err());
+        // By whichever of its names.
+        assert!(file_args("kubeconfig: other\n", &given).unwrap().is_empty());
+        assert!(file_args("a: {b: c}", &given).is_err());
     }
 }

@@ -1,8 +1,9 @@
-//! Replicas: one that does not lead hands binds to the one that does.
+//! Replicas: one that does not lead hands what changes the cluster to the one that does.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
@@ -15,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::service::Answer;
 use crate::verbs::bind::{BindError, BoundPod};
-use crate::verbs::wire::{BindResult, FilterResult};
+use crate::verbs::wire::{BindResult, FilterResult, PreemptResult};
 
 /// Header of a bind that was handed on, so that it is not handed on again.
 pub const FORWARDED: &str = "x-nanogpu-forwarded";
@@ -23,11 +24,14 @@ pub const FORWARDED: &str = "x-nanogpu-forwarded";
 /// The name replicas know one another by in their certificates.
 pub const PEER_NAME: &str = "nanogpu-scheduler-peer";
 
+/// How to call another replica; it changes when certificates are renewed.
+pub type Calling = Arc<ArcSwap<ClientConfig>>;
+
 /// The other replicas.
 pub struct Peers {
     leadership: Arc<dyn Leadership>,
     /// How to reach the leader; nothing if there is only one replica.
-    tls: Option<Arc<ClientConfig>>,
+    tls: Option<Calling>,
     recorder: Option<Recorder>,
     patience: Duration,
 }
@@ -55,7 +59,7 @@ impl Peers {
     /// Hands binds on by `tls`.
     pub fn new(
         leadership: Arc<dyn Leadership>,
-        tls: Option<Arc<ClientConfig>>,
+        tls: Option<Calling>,
         recorder: Option<Recorder>,
         patience: Duration,
     ) -> Self {
@@ -78,6 +82,14 @@ impl Peers {
         Some(answer.unwrap_or(Answer { status: 200, body: unreached }))
     }
 
+    /// The leader's answer to whom to evict: only it knows whom it evicts itself. Nothing: we lead,
+    /// or know of no leader. A leader that is not reached names nobody.
+    pub async fn forward_preempt(&self, body: &Bytes) -> Option<Answer> {
+        let unreached = serde_json::to_vec(&PreemptResult::default()).unwrap_or_default();
+        let answer = self.ask_leader("/nanogpu/preempt", body).await?;
+        Some(answer.unwrap_or(Answer { status: 200, body: unreached }))
+    }
+
     /// Lets the leader know of a pod that was refused here, so that it is woken, and others are
     /// evicted for it. False: nobody else knows of it.
     pub async fn pass_on(&self, body: &Bytes) -> bool {
@@ -94,7 +106,7 @@ impl Peers {
     /// What the leader answers, or that it did not; nothing if there is none but us.
     async fn ask_leader(&self, path: &str, body: &Bytes) -> Option<Option<Answer>> {
         let Term::Others { address: Some(address) } = self.leadership.term() else { return None };
-        let tls = self.tls.clone()?;
+        let tls = self.tls.as_ref()?.load_full();
         let sent = send(&address, tls, path, body.clone());
         Some(match tokio::time::timeout(self.patience, sent).await {
             Ok(Ok(answer)) => Some(answer),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dialect::Asked;
 use kubeapi::{EvictionOutcome, Outside, TouchOutcome};
-use model::{Moment, PodId, PodUid};
+use model::{Moment, NodeName, PodId, PodUid};
 use placement::{Ask, NoPreemption, Policy, Preemption, preempt};
 
 use crate::state::{Handle, Picture};
@@ -83,12 +83,20 @@ impl Preempting {
         looked.get(uid).and_then(|(_, outcome)| outcome.clone())
     }
 
-    /// Forgets pods of which `stays` says no.
-    pub fn retain(&self, stays: impl Fn(&PodUid) -> bool) {
+    /// Forgets pods that do not wait any more. What is young stays: kube-scheduler may ask about
+    /// a pod before our watch shows it.
+    pub fn tidy(&self, now: Moment) {
+        let waits = |uid: &PodUid| self.handle.pods.pending(uid).is_some();
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        looked.retain(|uid, _| stays(uid));
+        looked.retain(|uid, (at, _)| now < at.after(AGAIN_AFTER) || waits(uid));
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.retain(|uid, _| stays(uid));
+        told.retain(|_, at| now < at.after(CARRIED_OUT_WITHIN));
+    }
+
+    /// How many pods something is remembered of.
+    pub fn remembered(&self) -> usize {
+        let looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner).len();
+        looked.max(self.told.lock().unwrap_or_else(PoisonError::into_inner).len())
     }
 
     /// The pods whose turn it is, the highest priority first.
@@ -96,6 +104,9 @@ impl Preempting {
         let looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let due = |waits: &Waits| {
             let uid = &waits.asked.request.pod.uid;
+            if self.is_carried_out(uid, now) {
+                return false;
+            }
             let first = now >= waits.since.after(FIRST_CHANCE);
             let rested = looked.get(uid).is_none_or(|(at, _)| now >= at.after(AGAIN_AFTER));
             waits.may_preempt && first && rested
@@ -128,13 +139,17 @@ impl Preempting {
         self.handle.promise(&pod.uid, &found.node).await;
         for victim in &found.victims {
             if let Some(stopped) = self.evict(&victim.pod).await {
+                // Nothing is freed for it there: what comes free by itself is anyone's.
+                self.handle.withdraw(&pod.uid).await;
                 return Looked::Stopped(stopped);
             }
         }
         match self.outside.nominate(pod, &found.node).await {
             TouchOutcome::Changed(_) | TouchOutcome::Gone => {}
             TouchOutcome::Conflict => tracing::debug!(pod = %pod, "nomination raced"),
-            TouchOutcome::Failed(why) => tracing::warn!(pod = %pod, why, "not nominated"),
+            TouchOutcome::Refused(why) | TouchOutcome::Failed(why) => {
+                tracing::warn!(pod = %pod, why, "not nominated");
+            }
         }
         Looked::Evicted(found)
     }
@@ -150,7 +165,16 @@ impl Preempting {
     }
 }
 
+/// Where room is on its way for the pod already, by whomever others were evicted for it.
+pub fn promised(picture: &Picture, uid: &PodUid) -> Option<NodeName> {
+    let nominee = picture.nominees.iter().find(|nominee| nominee.pod.uid == *uid)?;
+    Some(nominee.node.clone())
+}
+
 /// Who would have to leave, of the nodes that kube-scheduler asked about.
+///
+/// Nobody for a pod that has been promised room: kube-scheduler does not ask about a node whose
+/// victims are still leaving, and others would be evicted on another one.
 pub fn victims(
     picture: &Picture,
     asked: &Asked,
@@ -158,13 +182,16 @@ pub fn victims(
     budgets: &[placement::Budget],
     policy: Policy,
 ) -> Result<Preemption, NoPreemption> {
+    if let Some(node) = promised(picture, &asked.request.pod.uid) {
+        return Err(NoPreemption::Waiting { node });
+    }
     let seen = picture.seen_by(&asked.request);
     let part = Picture::part(&seen, &waits.refused);
     // A pod that is about to be bound cannot be evicted, and one that is promised room stays.
     preempt(&part, &Ask::new(&part, &asked.request, policy), budgets).and_then(|found| {
         let held = |uid: &PodUid| picture.reserved.contains_key(uid);
-        let promised = |uid: &PodUid| picture.nominees.iter().any(|n| n.pod.uid == *uid);
-        if found.victims.iter().any(|v| held(&v.pod.uid) || promised(&v.pod.uid)) {
+        let stays = |uid: &PodUid| held(uid) || promised(picture, uid).is_some();
+        if found.victims.iter().any(|victim| stays(&victim.pod.uid)) {
             return Err(NoPreemption::Waiting { node: found.node });
         }
         Ok(found)

@@ -6,22 +6,20 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
-use axum_server::tls_rustls::RustlsConfig;
 use futures::StreamExt as _;
 use kubeapi::{
     Alone, Client, Clock, Elected, Election, Kube, Leadership, Outside, QuotaSource, Recorder,
-    Reviews, SecretError, Source, Told, TouchOutcome, Watching,
+    Reviews, Source, Told, TouchOutcome, Watching,
 };
 use telemetry::{Health, Numbers, Shutdown, Stopping};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 
 use crate::admission::{Admission, AdmissionOptions};
-use crate::certificates::Certificates;
 use crate::decisions::Decisions;
 use crate::http::{
-    Doors, Gate, Limits, Listener, Mode, Reading, admission_routes, health_routes, read_routes,
-    serve, verb_routes,
+    Doors, Gate, Limits, Listener, Live, Mode, Reading, admission_routes, health_routes,
+    profile_routes, read_routes, serve, verb_routes,
 };
 use crate::metrics::{Capacity, Metrics, Outcome};
 use crate::options::Options;
@@ -29,7 +27,8 @@ use crate::peers::Peers;
 use crate::preempting::{Looked, Preempting};
 use crate::service::Service;
 use crate::state::{Writer, WriterOptions};
-use crate::taking_over::TakingOver;
+use crate::taking_over::{HeldBack, TakingOver};
+use crate::tls::Tls;
 use crate::verbs::bind::{BindOptions, Binder};
 use crate::verbs::memo::Memo;
 use crate::verbs::predicates::Predicates;
@@ -105,6 +104,7 @@ impl Running {
         ));
 
         let (prepared, is_prepared) = watch::channel(0);
+        let held_back = Arc::new(HeldBack::default());
         let taking_over = TakingOver {
             handle: handle.clone(),
             outside: outside.clone(),
@@ -112,6 +112,7 @@ impl Running {
             settings: settings.clone(),
             schedulers: options.scheduler_names.clone(),
             clock,
+            held_back: held_back.clone(),
         };
         let ready = health.clone();
         tokio::spawn(async move {
@@ -127,6 +128,7 @@ impl Running {
             hold: HOLD,
             margin: Duration::from_secs(1),
             answer_within: Duration::from_secs(options.bind_seconds),
+            conflicts: metrics.conflicts.clone(),
         };
         let binder = Binder::new(
             handle.clone(),
@@ -135,6 +137,7 @@ impl Running {
             bind_options,
             clock,
             is_prepared,
+            held_back,
         );
         let preempting = Arc::new(Preempting::new(handle.clone(), outside.clone(), policy));
         let predicates = Predicates::new(
@@ -163,7 +166,7 @@ impl Running {
         } else {
             None
         };
-        let calling = tls.as_ref().map(|tls| tls.certificates.calling()).transpose()?;
+        let calling = tls.as_ref().map(|tls| tls.calling.clone());
         let patience = Duration::from_secs(options.bind_seconds);
         let peers = Arc::new(Peers::new(leadership.clone(), calling, Some(recorder), patience));
         let limits = Limits {
@@ -173,10 +176,16 @@ impl Running {
             turn: Duration::from_secs(5),
         };
         let read_limits = Limits { body: 4 << 20, at_once: 8, ..limits };
+        // The API server waits for five seconds.
+        let few_seconds = Duration::from_secs(2);
+        let webhook_limits =
+            Limits { body: 4 << 20, arrive: few_seconds, at_once: 32, turn: few_seconds };
         let doors = Arc::new(Doors {
             service: service.clone(),
             peers: peers.clone(),
             gate: Gate::new(limits, metrics.clone()),
+            webhook: Gate::new(webhook_limits, metrics.clone()),
+            scrapes: Gate::new(Limits { at_once: 2, ..read_limits }, metrics.clone()),
             health,
             numbers,
         });
@@ -184,7 +193,9 @@ impl Running {
             service: service.clone(),
             reviews: (!options.anonymous_read).then(|| Reviews::new(client.clone())),
             gate: Gate::new(read_limits, metrics.clone()),
+            live: Live::new(stopping.clone()),
         });
+        tokio::spawn(crate::api::keep(reading.clone()));
         let admission = Arc::new(Admission {
             settings,
             options: AdmissionOptions {
@@ -193,7 +204,7 @@ impl Running {
             },
             metrics,
         });
-        let listeners = listeners(&options, &doors, &reading, &admission, tls.as_ref());
+        let listeners = listeners(&options, &doors, &reading, &admission, tls.as_ref(), &stopping);
         let mut servers = Vec::new();
         for listener in listeners {
             let bound = listener.bind()?;
@@ -284,6 +295,7 @@ fn listeners(
     reading: &Arc<Reading>,
     admission: &Arc<Admission>,
     tls: Option<&Tls>,
+    stopping: &Stopping,
 ) -> Vec<Listener> {
     let everything =
         || -> Router { verb_routes(doors).merge(health_routes(doors)).merge(read_routes(reading)) };
@@ -293,7 +305,11 @@ fn listeners(
         if options.insecure && !address.ip().is_loopback() {
             tracing::warn!(%address, "whoever reaches this address may bind pods (--insecure)");
         }
-        listeners.push(Listener { address, mode, router: everything() });
+        let router = everything().merge(profile_routes(options.pprof, address, stopping));
+        listeners.push(Listener { address, mode, router });
+    }
+    if options.pprof && !options.address.iter().any(|address| address.ip().is_loopback()) {
+        tracing::warn!("no profile is served (--pprof): none of --address is loopback");
     }
     let mut add = |address: Option<SocketAddr>, mode: Option<Mode>, router: Router| {
         if let (Some(address), Some(mode)) = (address, mode) {
@@ -310,92 +326,6 @@ fn listeners(
     listeners
 }
 
-/// Our certificates, kept in a Secret and changed while we serve.
-struct Tls {
-    certificates: Certificates,
-    mutual: RustlsConfig,
-    one_sided: RustlsConfig,
-}
-
-impl Tls {
-    async fn start(options: &Options, client: Client) -> anyhow::Result<Self> {
-        let certificates = certificates(options, &client).await?;
-        let tls = Self {
-            mutual: RustlsConfig::from_config(certificates.mutual()?),
-            one_sided: RustlsConfig::from_config(certificates.one_sided()?),
-            certificates,
-        };
-        let (mutual, one_sided) = (tls.mutual.clone(), tls.one_sided.clone());
-        let (options, mut current) = (options.clone(), tls.certificates.clone());
-        tokio::spawn(async move {
-            loop {
-                if let Err(error) = trust(&options, &client, &current).await {
-                    tracing::warn!(%error, "the webhook's authority was not written");
-                }
-                tokio::time::sleep(Duration::from_mins(10)).await;
-                match certificates_again(&options, &client).await {
-                    Ok(new) if new != current => {
-                        if let (Ok(a), Ok(b)) = (new.mutual(), new.one_sided()) {
-                            mutual.reload_from_config(a);
-                            one_sided.reload_from_config(b);
-                            tracing::info!("certificates renewed");
-                            current = new;
-                        }
-                    }
-                    Ok(_) => {}
-                    Err(error) => tracing::warn!(%error, "certificates not looked after"),
-                }
-            }
-        });
-        Ok(tls)
-    }
-}
-
-async fn trust(options: &Options, client: &Client, now: &Certificates) -> Result<(), SecretError> {
-    kubeapi::trust_in_webhooks(client, &options.webhook_name, &now.authority).await
-}
-
-/// The certificates all replicas share, made now if there are none or they are old.
-async fn certificates(options: &Options, client: &Client) -> anyhow::Result<Certificates> {
-    for _ in 0..5 {
-        match certificates_again(options, client).await {
-            Err(error)
-                if error
-                    .downcast_ref::<SecretError>()
-                    .is_some_and(|e| matches!(e, SecretError::Raced)) => {}
-            other => return other,
-        }
-    }
-    anyhow::bail!("the certificates' secret keeps changing")
-}
-
-async fn certificates_again(options: &Options, client: &Client) -> anyhow::Result<Certificates> {
-    let (namespace, name, names) = (&options.namespace, &options.tls_secret, &options.tls_names);
-    let now = OffsetDateTime::now_utc();
-    let (version, kept) = match kubeapi::read_secret(client, namespace, name).await? {
-        Some((version, data)) => match Certificates::from_data(&data) {
-            Ok(kept) => (Some(version), Some(kept)),
-            Err(error) => {
-                tracing::warn!(%error, "certificates made anew");
-                (Some(version), None)
-            }
-        },
-        None => (None, None),
-    };
-    let new = match &kept {
-        Some(kept) => kept.renewed(names, now)?,
-        None => Some(Certificates::make(names, now)?),
-    };
-    match (new, kept) {
-        (Some(new), _) => {
-            kubeapi::write_secret(client, namespace, name, version, new.to_data()).await?;
-            Ok(new)
-        }
-        (None, Some(kept)) => Ok(kept),
-        (None, None) => anyhow::bail!("there are no certificates"),
-    }
-}
-
 /// Wakes pods that fit now.
 async fn wake(parts: Arc<Parts>) {
     let service = &parts.service;
@@ -409,7 +339,7 @@ async fn wake(parts: Arc<Parts>) {
         // Several changes come together: one look is enough for them.
         tokio::time::sleep(Duration::from_millis(50)).await;
         changes.mark_unchanged();
-        service.waiting.retain(|uid| service.handle.pods.pending(uid).is_some());
+        service.waiting.tidy(&service.handle.pods, parts.clock.now());
         service.metrics.waiting.set(i64::try_from(service.waiting.len()).unwrap_or(i64::MAX));
         let leads = parts.leadership.leads_for(Duration::ZERO).is_some();
         service.metrics.leader.set(i64::from(leads));
@@ -425,7 +355,7 @@ async fn wake(parts: Arc<Parts>) {
                         tracing::info!(pod = %pod, "woken");
                     }
                     TouchOutcome::Gone => parts.service.waiting.forget(&pod.uid),
-                    TouchOutcome::Conflict | TouchOutcome::Failed(_) => {
+                    TouchOutcome::Conflict | TouchOutcome::Failed(_) | TouchOutcome::Refused(_) => {
                         parts.service.waiting.not_woken(&pod.uid);
                     }
                 }
@@ -440,11 +370,11 @@ async fn make_room(parts: Arc<Parts>) {
     let preempting = &parts.service.preempting;
     loop {
         tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = parts.clock.now();
+        preempting.tidy(now);
         if parts.leadership.leads_for(Duration::from_secs(1)).is_none() {
             continue;
         }
-        let now = parts.clock.now();
-        preempting.retain(|uid| parts.service.handle.pods.pending(uid).is_some());
         for waits in preempting.due(parts.service.waiting.all(), now) {
             let pod = waits.asked.request.pod.clone();
             let looked = preempting.look(&waits, now).await;

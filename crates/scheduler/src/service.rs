@@ -3,27 +3,32 @@
 //! Knows no HTTP beyond the number of an answer, so that another transport, or a plugin inside
 //! kube-scheduler, can call it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use dialect::{Asked, Settings, read};
 use kubeapi::{Clock, SeenPod};
-use model::{NodeName, Pod, PodId, PodUid};
+use model::{Allowance, Pod, PodId, PodUid, Request, Snapshot};
 use placement::{Ask, Policy};
 use serde::Serialize;
 
 use crate::decisions::{Decision, Decisions};
 use crate::metrics::{Outcome, Reason, Shared, Verb};
-use crate::preempting::Preempting;
+use crate::preempting::{Preempting, promised};
 use crate::state::{Handle, Picture};
 use crate::verbs::bind::{BindError, Binder, BoundPod};
 use crate::verbs::filter::{Filtered, filter};
 use crate::verbs::memo::Memo;
+use crate::verbs::names::{Listed, Names};
 use crate::verbs::predicates::Predicates;
 use crate::verbs::preempt::preempt;
 use crate::verbs::prioritize::prioritize;
-use crate::verbs::wire::{Args, BindArgs, BindResult, FilterResult, PreemptArgs, Scores, sentence};
+use crate::verbs::slack::slacken;
+use crate::verbs::wire::{
+    Args, BindArgs, BindResult, FilterResult, PreemptArgs, PreemptResult, Scores, sentence,
+};
 use crate::waking::{Waiting, Waits};
 
 /// An answer.
@@ -81,21 +86,37 @@ enum Asks {
     Cards(Arc<Asked>),
 }
 
+/// What is kept of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Remember {
+    /// Nothing.
+    Nothing,
+    /// What we decided.
+    Decision,
+    /// That another replica said no.
+    Refusal,
+}
+
 const NO_POD: &str = "the request has no pod";
 const NO_NODES: &str = "the request has neither NodeNames nor Nodes";
 
 impl Service {
     /// Which nodes can take the pod. `dry`: nothing is remembered of it.
     pub fn filter(&self, body: &[u8], dry: bool) -> Answer {
-        self.filtered(body, dry).0
+        self.filtered(body, if dry { Remember::Nothing } else { Remember::Decision }).0
     }
 
     /// Which nodes can take the pod, and the pod itself if none can.
     pub fn filter_noting(&self, body: &[u8]) -> (Answer, Option<PodUid>) {
-        self.filtered(body, false)
+        self.filtered(body, Remember::Decision)
     }
 
-    fn filtered(&self, body: &[u8], dry: bool) -> (Answer, Option<PodUid>) {
+    /// Takes notice of a pod that another replica has refused, whatever we would say.
+    pub fn refused_elsewhere(&self, body: &[u8]) -> Answer {
+        self.filtered(body, Remember::Refusal).0
+    }
+
+    fn filtered(&self, body: &[u8], remember: Remember) -> (Answer, Option<PodUid>) {
         let _timed = self.time("filter");
         let args: Args = match serde_json::from_slice(body) {
             Ok(args) => args,
@@ -106,9 +127,12 @@ impl Service {
         };
         let asked = match self.asks(&args) {
             Ok(Asks::Cards(asked)) => asked,
-            Ok(Asks::Nothing) => return (Answer::json(200, &all(&args, &names)), None),
+            Ok(Asks::Nothing) => {
+                let body = all(&args).write(args.is_plain());
+                return (Answer { status: 200, body }, None);
+            }
             Ok(Asks::Never(pod, refusal)) => {
-                if !dry {
+                if remember == Remember::Decision {
                     self.metrics.never.inc();
                     tracing::info!(pod = %pod, why = %refusal, "refused for good");
                 }
@@ -118,27 +142,40 @@ impl Service {
         };
         let picture = self.handle.picture();
         let seen = picture.seen_by(&asked.request);
-        let ask = Ask::new(&seen, &asked.request, self.policy);
+        let allowance = self.slack(&seen, &asked.request);
+        let ask = Ask { allowance: &allowance, ..Ask::new(&seen, &asked.request, self.policy) };
         let filtered = filter(&seen, &ask, &names, &self.memo);
         let (failed, failed_for_good) = filtered.reasons(&names);
         let result = FilterResult {
-            nodes: args.nodes.as_ref().map(|nodes| {
-                filtered.fits.iter().map(|(place, _)| nodes.items[*place].1).collect()
+            nodes: args
+                .nodes
+                .as_ref()
+                .map(|nodes| filtered.fits.iter().map(|fits| nodes.items[fits.place].1).collect()),
+            names: args.names.as_ref().map(|given| {
+                if filtered.fits.len() == names.len() {
+                    return given.all();
+                }
+                Listed::These(filtered.fits.iter().map(|fits| names[fits.place]).collect())
             }),
-            names: args
-                .names
-                .is_some()
-                .then(|| filtered.fits.iter().map(|(place, _)| names[*place]).collect()),
             failed,
             failed_for_good,
             error: String::new(),
         };
-        let answer = Answer::json(200, &result);
+        let answer = Answer { status: 200, body: result.write(args.is_plain()) };
         drop(result);
         let refused = filtered.fits.is_empty().then(|| asked.request.pod.uid.clone());
-        if !dry {
-            let may_preempt = args.pod.is_some_and(|raw| may_preempt(raw.get()));
-            self.note("filter", &asked, (filtered, &names), &picture, may_preempt);
+        let may_preempt = || args.pod.is_some_and(|raw| may_preempt(raw.get()));
+        match remember {
+            Remember::Nothing => {}
+            Remember::Refusal if refused.is_none() => {
+                // kube-scheduler was told no, and tries again only if we make it.
+                let (names, now) = (filtered.asked_names(&names), self.clock.now());
+                let waits = Waits::elsewhere(asked.clone(), names, may_preempt(), now);
+                self.waiting.refused(waits);
+            }
+            Remember::Decision | Remember::Refusal => {
+                self.note("filter", &asked, (&filtered, &names), &picture, may_preempt);
+            }
         }
         (answer, refused)
     }
@@ -157,13 +194,16 @@ impl Service {
             Ok(Asks::Cards(asked)) => {
                 let picture = self.handle.picture();
                 let seen = picture.seen_by(&asked.request);
-                let ask = Ask::new(&seen, &asked.request, self.policy);
+                let allowance = self.slack(&seen, &asked.request);
+                let ask =
+                    Ask { allowance: &allowance, ..Ask::new(&seen, &asked.request, self.policy) };
                 prioritize(&seen, &ask, &names, &self.memo)
             }
             Ok(Asks::Nothing | Asks::Never(..)) => vec![0; names.len()],
             Err(error) => return plain(400, &error),
         };
-        Answer::json(200, &Scores(names.into_iter().zip(scores).collect()))
+        let scores = Scores(names.into_iter().zip(scores).collect());
+        Answer { status: 200, body: scores.write(args.is_plain()) }
     }
 
     /// Binds the pod.
@@ -212,19 +252,20 @@ impl Service {
             Ok(Asks::Cards(asked)) => asked,
             // Not ours to judge, or never to run: no node is a candidate by our word.
             Ok(Asks::Nothing | Asks::Never(..)) => {
-                return Answer::json(200, &crate::verbs::wire::PreemptResult::default());
+                return Answer::json(200, &PreemptResult::default());
             }
             Err(error) => return plain(400, &error),
         };
         if !may_preempt(raw.get()) {
-            return Answer::json(200, &crate::verbs::wire::PreemptResult::default());
+            return Answer::json(200, &PreemptResult::default());
         }
         let (uid, now) = (&asked.request.pod.uid, self.clock.now());
         self.preempting.asked_by_scheduler(uid, now);
-        if self.preempting.is_carried_out(uid, now) {
-            return Answer::json(200, &crate::verbs::wire::PreemptResult::default());
-        }
         let picture = self.handle.picture();
+        // Others are leaving for it: no second set, on whatever node.
+        if self.preempting.is_carried_out(uid, now) || promised(&picture, uid).is_some() {
+            return Answer::json(200, &PreemptResult::default());
+        }
         let seen = picture.seen_by(&asked.request);
         let ask = Ask::new(&seen, &asked.request, self.policy);
         let result = preempt(&seen, &ask, &self.handle.pods.budgets(), &args.victims);
@@ -249,18 +290,23 @@ impl Service {
         };
         let asked = match self.asks(&args) {
             Ok(Asks::Cards(asked)) => asked,
-            Ok(Asks::Nothing) => return Answer::json(200, &all(&args, &names)),
+            Ok(Asks::Nothing) => return Answer::json(200, &all(&args)),
             Ok(Asks::Never(_, refusal)) => {
                 self.metrics.never.inc();
                 return Answer::json(200, &none(&args, &names, &refusal.to_string()));
             }
             Err(error) => return Answer::json(200, &FilterResult::error(error)),
         };
+        let pod = &asked.request.pod;
+        if self.binder.binds(&pod.uid) {
+            let error = format!("a binding of pod {pod} is under way");
+            return Answer::json(200, &FilterResult::error(error));
+        }
         let (best, filtered, picture) = self.best(&asked, &names);
         let (mut failed, failed_for_good) = filtered.reasons(&names);
         let mut result = FilterResult {
             nodes: args.nodes.as_ref().map(|_| Vec::new()),
-            names: args.names.as_ref().map(|_| Vec::new()),
+            names: args.names.as_ref().map(|_| Listed::These(Vec::new())),
             ..FilterResult::default()
         };
         if let Some(best) = best {
@@ -268,21 +314,21 @@ impl Service {
             let Some(seen) = seen else {
                 return Answer::json(200, &FilterResult::error(NO_POD.to_owned()));
             };
-            let node = filtered.fits[best].1.name.clone();
+            let node = filtered.name(filtered.fits[best]).clone();
             let decided = self.predicates.predicate(asked.clone(), Arc::new(seen), node.clone());
             match decided.await {
                 Ok(()) => {
-                    let place = filtered.fits[best].0;
+                    let place = filtered.fits[best].place;
                     tracing::info!(pod = %asked.request.pod, node = %node, "predicated");
                     if let (Some(list), Some(nodes)) = (&mut result.nodes, &args.nodes) {
                         list.push(nodes.items[place].1);
                     }
                     if let Some(list) = &mut result.names {
-                        list.push(names[place]);
+                        *list = Listed::These(vec![names[place]]);
                     }
-                    let others = filtered.fits.iter().filter(|(other, _)| *other != place);
-                    failed.extend(others.map(|(other, _)| {
-                        (names[*other], "the pod has been promised to another node".into())
+                    let others = filtered.fits.iter().filter(|other| other.place != place);
+                    failed.extend(others.map(|other| {
+                        (names[other.place], "the pod has been promised to another node".into())
                     }));
                 }
                 Err(error) => {
@@ -294,7 +340,7 @@ impl Service {
         result.failed_for_good = failed_for_good;
         let answer = Answer::json(200, &result);
         drop(result);
-        self.note("predicates", &asked, (filtered, &names), &picture, false);
+        self.note("predicates", &asked, (&filtered, &names), &picture, || false);
         answer
     }
 
@@ -302,9 +348,10 @@ impl Service {
     fn best(&self, asked: &Asked, names: &[&str]) -> (Option<usize>, Filtered, Arc<Picture>) {
         let picture = self.handle.picture();
         let seen = picture.seen_by(&asked.request);
-        let ask = Ask::new(&seen, &asked.request, self.policy);
+        let allowance = self.slack(&seen, &asked.request);
+        let ask = Ask { allowance: &allowance, ..Ask::new(&seen, &asked.request, self.policy) };
         let filtered = filter(&seen, &ask, names, &self.memo);
-        let fitting: Vec<&str> = filtered.fits.iter().map(|(_, n)| n.name.as_str()).collect();
+        let fitting: Vec<&str> = filtered.fits.iter().map(|fits| names[fits.place]).collect();
         let scores = prioritize(&seen, &ask, &fitting, &self.memo);
         let best = scores
             .iter()
@@ -313,40 +360,38 @@ impl Service {
         (best.map(|(place, _)| place), filtered, picture)
     }
 
+    /// What the pod's namespace may take, as far as it matters for this pod.
+    fn slack<'a>(&self, seen: &'a Snapshot, request: &Request) -> Cow<'a, Allowance> {
+        let allowance = seen.allowance(&request.pod.namespace);
+        if allowance.rules.is_empty() {
+            return Cow::Borrowed(allowance);
+        }
+        slacken(allowance, request, self.memo.largest(seen))
+    }
+
     /// Remembers what was decided: for waking, for preempting, and for whoever asks why.
     fn note(
         &self,
         verb: &'static str,
         asked: &Arc<Asked>,
-        (filtered, asked_names): (Filtered, &[&str]),
+        (filtered, names): (&Filtered, &[&str]),
         picture: &Arc<Picture>,
-        may_preempt: bool,
+        may_preempt: impl FnOnce() -> bool,
     ) {
         let pod = &asked.request.pod;
-        let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
-        for each in &filtered.refused {
-            *refused.entry(each.refusal.reason.code()).or_default() += 1;
-        }
+        let refused = filtered.codes();
         for (reason, count) in &refused {
             let counter = self.metrics.refusals.get_or_create(&Reason { reason });
             counter.inc_by(*count as u64);
         }
         let (nodes, fits) = (filtered.fits.len() + filtered.refused.len(), filtered.fits.len());
-        let known = filtered.refused.iter().map(|refused| refused.node.clone());
-        let strangers = filtered.strangers.iter().map(|place| asked_names[*place]);
-        let strangers = strangers.filter_map(|name| NodeName::parse(name).ok());
-        let names: Vec<NodeName> = known.chain(strangers).collect();
-        let summary = if fits == 0 {
-            filtered.explanation().to_string()
-        } else {
-            format!("{fits} of {nodes} nodes fit")
-        };
-        if fits == 0 {
-            tracing::info!(pod = %pod, summary, "refused");
-        }
+        let summary =
+            if fits == 0 { filtered.summary() } else { format!("{fits} of {nodes} nodes fit") };
+        tracing::info!(pod = %pod, uid = %pod.uid, verb, nodes, fits, summary, "decided");
         if fits == 0 {
             let now = self.clock.now();
-            let waits = Waits::new(asked.clone(), names, may_preempt, picture.clone(), now);
+            let names = filtered.refused_names(names);
+            let waits = Waits::new(asked.clone(), names, may_preempt(), picture.clone(), now);
             self.waiting.refused(waits);
         } else {
             // It is about to be bound, or kube-scheduler tries it again by itself.
@@ -411,14 +456,14 @@ fn names<'a>(args: &'a Args) -> Option<Vec<&'a str>> {
     if let Some(nodes) = &args.nodes {
         return Some(nodes.items.iter().map(|(name, _)| &**name).collect());
     }
-    args.names.as_ref().map(|names| names.iter().map(|name| &**name).collect())
+    args.names.as_ref().map(|names| names.list.iter().map(|name| &**name).collect())
 }
 
 /// Everything passes.
-fn all<'a>(args: &'a Args, names: &[&'a str]) -> FilterResult<'a> {
+fn all<'a>(args: &'a Args) -> FilterResult<'a> {
     FilterResult {
         nodes: args.nodes.as_ref().map(|nodes| nodes.items.iter().map(|(_, raw)| *raw).collect()),
-        names: args.names.is_some().then(|| names.to_vec()),
+        names: args.names.as_ref().map(Names::all),
         ..FilterResult::default()
     }
 }
@@ -428,7 +473,7 @@ fn none<'a>(args: &Args, names: &[&'a str], why: &str) -> FilterResult<'a> {
     let why = sentence(why);
     FilterResult {
         nodes: args.nodes.as_ref().map(|_| Vec::new()),
-        names: args.names.as_ref().map(|_| Vec::new()),
+        names: args.names.as_ref().map(|_| Listed::These(Vec::new())),
         failed_for_good: names.iter().map(|name| (*name, why.clone().into())).collect(),
         ..FilterResult::default()
     }

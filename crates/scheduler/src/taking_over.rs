@@ -3,15 +3,18 @@
 //! The leader before it may have sent Bindings that have not arrived. Each names the version of
 //! its pod, so touching every pending pod makes them fail. Those that did arrive are read from
 //! the store, because our watch may not have shown them yet.
+//!
+//! A pod that cannot be touched is no reason to let all others wait: only itself is not bound until
+//! the API server has given up on whatever the leader before may have sent.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use dialect::{Settings, read};
 use futures::StreamExt as _;
 use kubeapi::{Annotated, Clock, Leadership, Outside, SeenPod, TouchOutcome};
-use model::names;
+use model::{PodUid, names};
 use tokio::sync::watch;
 
 use crate::state::Handle;
@@ -30,6 +33,31 @@ pub struct TakingOver {
     pub schedulers: Vec<String>,
     /// The clock.
     pub clock: Clock,
+    /// Where pods go that cannot be touched.
+    pub held_back: Arc<HeldBack>,
+}
+
+/// Pods that are not bound yet, because a Binding that we know nothing of may still arrive.
+#[derive(Debug, Default)]
+pub struct HeldBack {
+    // Held for a lookup only.
+    until: Mutex<HashMap<PodUid, Instant>>,
+}
+
+impl HeldBack {
+    /// Whether the pod must wait still.
+    pub fn holds(&self, pod: &PodUid, now: Instant) -> bool {
+        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        if until.is_empty() {
+            return false;
+        }
+        until.retain(|_, until| now < *until);
+        until.contains_key(pod)
+    }
+
+    fn hold(&self, pod: PodUid, until: Instant) {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner).insert(pod, until);
+    }
 }
 
 impl std::fmt::Debug for TakingOver {
@@ -42,6 +70,8 @@ impl std::fmt::Debug for TakingOver {
 const AT_ONCE: usize = 16;
 /// How often a pod that changes meanwhile is tried again.
 const TRIES: usize = 10;
+/// How long the API server works on a request at most, if nobody has told it otherwise.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl TakingOver {
     /// Prepares every new term and then shows its number on `prepared`.
@@ -65,9 +95,9 @@ impl TakingOver {
     /// Touches all pending pods of ours and counts all bound ones. Returns how many were touched.
     pub async fn prepare(&self) -> Result<usize, String> {
         self.handle.watch_gone().await;
-        let mut pods = self.outside.pods().await?;
+        let mut listed = self.outside.pods().await?;
+        let pods = &mut listed.pods;
         let pending: Vec<usize> = (0..pods.len()).filter(|&i| self.is_ours(&pods[i])).collect();
-        let count = pending.len();
         let touches: Vec<_> = pending
             .into_iter()
             .map(|i| {
@@ -77,13 +107,20 @@ impl TakingOver {
             .collect();
         let touches: Vec<_> =
             futures::stream::iter(touches).buffer_unordered(AT_ONCE).collect().await;
+        let mut count = 0;
         for (i, touched) in touches {
-            // Bound in between: that is what counts.
-            if let Some(bound) = touched? {
-                pods[i] = bound;
+            match touched? {
+                Touched::Yes => count += 1,
+                // That is what counts.
+                Touched::Bound(bound) => pods[i] = *bound,
+                Touched::No(why) => {
+                    let pod = &pods[i].pod.id;
+                    tracing::warn!(%pod, why, "pod could not be touched; it alone is not bound yet");
+                    self.held_back.hold(pod.uid.clone(), Instant::now() + REQUEST_TIMEOUT);
+                }
             }
         }
-        self.handle.take_over(pods).await;
+        self.handle.take_over(listed).await;
         Ok(count)
     }
 
@@ -95,12 +132,22 @@ impl TakingOver {
     }
 }
 
-/// Touches one pod. Returns it if it has been bound meanwhile.
+/// What became of touching one pod.
+enum Touched {
+    /// No Binding that was sent before can succeed.
+    Yes,
+    /// It has been bound meanwhile.
+    Bound(Box<SeenPod>),
+    /// It cannot be touched, and why.
+    No(String),
+}
+
+/// Touches one pod. An error: the API server is not there for any of them.
 async fn touch(
     outside: Arc<dyn Outside>,
     mut seen: SeenPod,
     clock: Clock,
-) -> Result<Option<SeenPod>, String> {
+) -> Result<Touched, String> {
     for _ in 0..TRIES {
         let pod = seen.pod.id.clone();
         let now = clock.wall().0.to_string();
@@ -112,16 +159,17 @@ async fn touch(
         let version = Some(seen.version.clone());
         let touch = Annotated { pod: pod.clone(), version, annotations };
         match outside.annotate(touch).await {
-            TouchOutcome::Changed(_) | TouchOutcome::Gone => return Ok(None),
+            TouchOutcome::Changed(_) | TouchOutcome::Gone => return Ok(Touched::Yes),
+            TouchOutcome::Refused(why) => return Ok(Touched::No(why)),
             TouchOutcome::Failed(why) => return Err(why),
             TouchOutcome::Conflict => {}
         }
         match outside.pod(&pod).await? {
-            Some(now) if now.pod.id.uid != pod.uid => return Ok(None),
-            Some(now) if now.pod.node.is_some() => return Ok(Some(now)),
+            Some(now) if now.pod.id.uid != pod.uid => return Ok(Touched::Yes),
+            Some(now) if now.pod.node.is_some() => return Ok(Touched::Bound(Box::new(now))),
             Some(now) => seen = now,
-            None => return Ok(None),
+            None => return Ok(Touched::Yes),
         }
     }
-    Err(format!("pod {} kept changing", seen.pod.id))
+    Ok(Touched::No("it kept changing".to_owned()))
 }

@@ -11,10 +11,14 @@ use dialect::Asked;
 use model::{Moment, Node, NodeName, PodId, PodUid, Snapshot};
 use placement::{Ask, Policy, fit};
 
-use crate::state::Picture;
+use crate::state::{Picture, Pods};
+use crate::verbs::slack::{Largest, slacken};
 
 /// A pod is woken at most so often, in milliseconds.
 const AT_MOST_EVERY: u64 = 1_000;
+/// So long, in milliseconds, a refused pod is remembered that our watch has not shown: kube-scheduler
+/// may hear of a pod, and ask about it, well before we do.
+const UNSEEN: u64 = 30_000;
 
 /// The pods we refused.
 #[derive(Debug, Default)]
@@ -40,17 +44,26 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// A pod that was refused on `judged`.
+    /// A pod that was refused on `judged`, by the nodes `refused`, which are sorted by name.
     pub fn new(
         asked: Arc<Asked>,
-        mut refused: Vec<NodeName>,
+        refused: Arc<[NodeName]>,
         may_preempt: bool,
         judged: Arc<Picture>,
         since: Moment,
     ) -> Self {
-        refused.sort_unstable();
-        let refused = refused.into();
         Self { asked, refused, since, may_preempt, judged, woken: None }
+    }
+
+    /// A pod that another replica refused on a picture we do not have. It is looked at as if
+    /// everything had changed since: if ours is newer and the pod fits, it is woken at once.
+    pub fn elsewhere(
+        asked: Arc<Asked>,
+        refused: Arc<[NodeName]>,
+        may_preempt: bool,
+        since: Moment,
+    ) -> Self {
+        Self::new(asked, refused, may_preempt, Arc::default(), since)
     }
 }
 
@@ -76,9 +89,13 @@ impl Waiting {
         }
     }
 
-    /// Forgets all pods of which `stays` says no.
-    pub fn retain(&self, stays: impl Fn(&PodUid) -> bool) {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| stays(uid));
+    /// Forgets the pods that do not wait any more, and those that our watch does not show.
+    pub fn tidy(&self, known: &Pods, now: Moment) {
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.retain(|uid, waits| {
+            let unseen = now < waits.since.after(UNSEEN) && !known.is_bound(uid);
+            unseen || known.pending(uid).is_some()
+        });
     }
 
     /// How many pods wait.
@@ -102,6 +119,12 @@ impl Waiting {
         let mut changes = Changes::new(picture);
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wakes = Vec::new();
+        let mut largest = Largest::default();
+        if !picture.snapshot.allowances().is_empty() {
+            for node in picture.snapshot.nodes() {
+                largest.see(node);
+            }
+        }
         for waits in pods.values_mut() {
             if waits.woken.is_some_and(|at| now < at.after(AT_MOST_EVERY)) {
                 // Not judged: what changes now counts when it may be woken again.
@@ -112,9 +135,12 @@ impl Waiting {
             let seen = picture.seen_by(request);
             let ask = Ask::new(&seen, request, policy);
             let fits = |name: &NodeName| seen.node(name).is_some_and(|n| fit(n, &ask).is_ok());
-            let allowances = |p: &Picture| p.snapshot.allowance(&request.pod.namespace).clone();
+            let may_take = |p: &Picture| {
+                let allowance = p.snapshot.allowance(&request.pod.namespace);
+                slacken(allowance, request, largest).into_owned()
+            };
             let promises = judged.nominees.len() != picture.nominees.len();
-            let fits_now = if promises || allowances(&judged) != allowances(picture) {
+            let fits_now = if promises || may_take(&judged) != may_take(picture) {
                 waits.refused.iter().any(fits)
             } else {
                 let nodes = changes.since(&judged);

@@ -190,11 +190,13 @@ api! {
 
     fn cuEventQuery(event: u64) {
         let process = process()?;
+        capture::permitted(process)?;
         if named(event)?.reached(process)? { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     fn cuEventSynchronize(event: u64) {
         let process = process()?;
+        capture::permitted(process)?;
         let event = named(event)?;
         if let Some(ticket) = event.elsewhere() {
             return process.joined.wait_well(ticket);

@@ -23,6 +23,7 @@ use crate::memory::space::Space;
 use crate::module::{Function, Library, Link, Module};
 use crate::objects::Objects;
 use crate::stream::Stream;
+use crate::stream::capture::Capture;
 
 /// A process that called `cuInit`.
 pub(crate) struct Process {
@@ -49,6 +50,8 @@ pub(crate) struct State {
     pub(crate) externals: HashMap<u64, External>,
     pub(crate) streams: HashMap<u64, Arc<Stream>>,
     pub(crate) events: HashMap<u64, Arc<Event>>,
+    /// Captures that go on.
+    pub(crate) captures: Vec<Arc<Capture>>,
     pub(crate) modules: HashMap<u64, Module>,
     pub(crate) functions: HashMap<u64, Function>,
     pub(crate) libraries: HashMap<u64, Library>,

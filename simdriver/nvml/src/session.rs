@@ -1,7 +1,8 @@
 //! Init and shutdown, and which device a handle means.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use machine::{DEVICES, DeviceId, GpuInstance, JoinError, Machine, MachineError, Presence};
 
@@ -16,12 +17,10 @@ pub(crate) struct Session {
 }
 
 /// How often init was called more than shutdown.
-struct Open {
-    count: u32,
-    session: Option<Arc<Session>>,
-}
-
-static OPEN: Mutex<Open> = Mutex::new(Open { count: 0, session: None });
+static OPEN: Mutex<u32> = Mutex::new(0);
+/// What calls find without a lock, so that a child forked during one can call too. A session is never
+/// freed, for calls may be in it.
+static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Addresses of these are the handles.
 static DEVICE_HANDLES: [u64; DEVICES] = [0; DEVICES];
@@ -46,7 +45,7 @@ pub(crate) fn answer(act: impl FnOnce(&Session) -> Answer) -> Status {
     guarded(|| {
         let session = current().ok_or(Status::UNINITIALIZED)?;
         session.machine.suffer();
-        act(&session)
+        act(session)
     })
 }
 
@@ -62,8 +61,9 @@ pub(crate) fn since(
     }
 }
 
-fn current() -> Option<Arc<Session>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner).session.clone()
+fn current() -> Option<&'static Session> {
+    // SAFETY: null, or a box that is never freed.
+    unsafe { SESSION.load(Ordering::Acquire).as_ref() }
 }
 
 pub(crate) fn init() -> Answer {
@@ -80,21 +80,22 @@ pub(crate) fn init() -> Answer {
         Presence::Mismatch => return Err(Status::LIB_RM_VERSION_MISMATCH),
     }
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.count += 1;
-    if open.session.is_none() {
-        open.session = Some(Arc::new(Session { machine, cards: machine.visible() }));
+    *open += 1;
+    if current().is_none() {
+        let session = Box::new(Session { machine, cards: machine.visible() });
+        SESSION.store(Box::into_raw(session), Ordering::Release);
     }
     Ok(())
 }
 
 pub(crate) fn shutdown() -> Answer {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if open.count == 0 {
+    if *open == 0 {
         return Err(Status::UNINITIALIZED);
     }
-    open.count -= 1;
-    if open.count == 0 {
-        open.session = None;
+    *open -= 1;
+    if *open == 0 {
+        SESSION.store(std::ptr::null_mut(), Ordering::Release);
     }
     Ok(())
 }

@@ -13,8 +13,9 @@ use crate::args::Load;
 use crate::fault::card;
 use driver::Driver;
 
-/// A stretch of time of which a part is busy.
-const PERIOD: Duration = Duration::from_millis(20);
+/// A stretch of time of which a part is busy. Ten of them are one of NVML's sampling periods, a sixth
+/// of a second, so that every sample says what was asked for, wherever it begins.
+const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / 60);
 
 /// Who uses the card.
 enum User {

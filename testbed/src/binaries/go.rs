@@ -74,7 +74,8 @@ pub(super) fn build(
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
     let folder = lay_out(recipe.module, scratch)?;
-    let made = scratch.join(recipe.file);
+    // Not by its own name: the module's folder may have that one, and go would write into it.
+    let made = scratch.join(format!("{}.made", recipe.file));
     let log = scratch.join(format!("{}.log", recipe.file));
     let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let mut child = Command::new("go")

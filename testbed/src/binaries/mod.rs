@@ -46,20 +46,36 @@ impl Binaries {
             // Another process may have built them while we waited.
             let missing = binaries.missing();
             if !missing.is_empty() {
-                build(&binaries, &missing, cache.path(), progress)?;
+                build(&missing, cache.path(), progress)?;
             }
         }
         progress.finish();
         Ok(binaries)
     }
 
+    /// One of [`Program::APART`], built if it is missing. It needs nothing of a cluster.
+    pub fn apart(program: Program, progress: &mut Progress) -> anyhow::Result<PathBuf> {
+        let cache = Cache::open()?;
+        let assets = std::env::var_os(ASSETS).map(PathBuf::from);
+        let file = place(assets.as_deref(), cache.path(), program);
+        if !file.is_file() {
+            let _lock = cache.lock()?;
+            if !file.is_file() {
+                build(&[(program, file.clone())], cache.path(), progress)?;
+                progress.finish();
+            }
+        }
+        Ok(file)
+    }
+
     /// Where `program` is, or will be.
     pub fn path(&self, program: Program) -> PathBuf {
-        let recipe = program.recipe();
-        let ready = self.assets.as_ref().map(|folder| folder.join(recipe.file));
-        ready
-            .filter(|file| file.is_file())
-            .unwrap_or_else(|| self.cache.join(recipe.module.folder()).join(recipe.file))
+        place(self.assets.as_deref(), &self.cache, program)
+    }
+
+    /// Which version of a program it is, such as `v1.36.3`.
+    pub fn version(&self, program: Program) -> &'static str {
+        program.recipe().module.version
     }
 
     /// A busybox that needs no library, for images.
@@ -67,20 +83,30 @@ impl Binaries {
         self.system.busybox.clone()
     }
 
-    fn missing(&self) -> Vec<Program> {
-        Program::ALL.into_iter().filter(|program| !self.path(*program).is_file()).collect()
+    fn missing(&self) -> Vec<(Program, PathBuf)> {
+        let all = Program::ALL.into_iter().map(|program| (program, self.path(program)));
+        all.filter(|(_, file)| !file.is_file()).collect()
     }
 }
 
+/// Where a program is, or will be: ready among the assets, or in the cache.
+fn place(assets: Option<&Path>, cache: &Path, program: Program) -> PathBuf {
+    let recipe = program.recipe();
+    let ready = assets.map(|folder| folder.join(recipe.file));
+    ready
+        .filter(|file| file.is_file())
+        .unwrap_or_else(|| cache.join(recipe.module.folder()).join(recipe.file))
+}
+
 fn build(
-    binaries: &Binaries,
-    missing: &[Program],
+    missing: &[(Program, PathBuf)],
     cache: &Path,
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
     go::prepare(progress)?;
     let free = free_bytes(cache)?;
-    if free < ROOM && missing.contains(&Program::ApiServer) {
+    let kubernetes = missing.iter().any(|(program, _)| *program == Program::ApiServer);
+    if free < ROOM && kubernetes {
         bail!(
             "building Kubernetes takes about {} GB, and {} has {:.1} GB free",
             ROOM >> 30,
@@ -94,8 +120,8 @@ fn build(
         .prefix(SCRATCH)
         .tempdir_in(cache)
         .with_context(|| format!("cannot make a folder in {}", cache.display()))?;
-    progress.expect(missing.iter().map(|program| program.recipe().seconds).sum());
-    for (index, program) in missing.iter().enumerate() {
+    progress.expect(missing.iter().map(|(program, _)| program.recipe().seconds).sum());
+    for (index, (program, file)) in missing.iter().enumerate() {
         let recipe = program.recipe();
         let name = format!(
             "building {} {} ({} of {})",
@@ -105,7 +131,7 @@ fn build(
             missing.len()
         );
         progress.step(&name, recipe.seconds);
-        go::build(&recipe, scratch.path(), &binaries.path(*program), progress)?;
+        go::build(&recipe, scratch.path(), file, progress)?;
     }
     Ok(())
 }

@@ -25,6 +25,10 @@ pub enum Program {
     KubeProxy,
     /// Plays the kubelet of nodes that do not exist.
     Kwok,
+    /// `helm`, which installs our chart. No cluster needs it.
+    Helm,
+    /// `kubeconform`, which compares manifests with schemas. No cluster needs it.
+    Kubeconform,
 }
 
 /// Go modules that pin everything a program is built from.
@@ -87,6 +91,28 @@ static KWOK: Module = Module {
     fixed_variables: &[],
 };
 
+static HELM: Module = Module {
+    name: "helm",
+    version: "v3.22.0",
+    files: module_files!("helm", ["go.mod", "go.sum", "tools.go"]),
+    version_variables: &["helm.sh/helm/v3/internal/version.version"],
+    // The Kubernetes it takes for granted where it asks none: that of its own libraries.
+    fixed_variables: &[
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1"),
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", "37"),
+        ("helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor", "1"),
+        ("helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor", "37"),
+    ],
+};
+
+static KUBECONFORM: Module = Module {
+    name: "kubeconform",
+    version: "v0.8.0",
+    files: module_files!("kubeconform", ["go.mod", "go.sum", "tools.go"]),
+    version_variables: &[],
+    fixed_variables: &[],
+};
+
 impl Module {
     /// The folder of its programs in the cache.
     pub(super) fn folder(&self) -> String {
@@ -118,7 +144,7 @@ pub(super) struct Recipe {
 }
 
 impl Program {
-    /// All of them, in build order: each leaves compiled packages for the next.
+    /// Those of a cluster, in build order: each leaves compiled packages for the next.
     pub const ALL: [Self; 11] = [
         Self::ApiServer,
         Self::ControllerManager,
@@ -132,6 +158,9 @@ impl Program {
         Self::Ctr,
         Self::Kwok,
     ];
+
+    /// Those that only some tests want, built when they are asked for.
+    pub const APART: [Self; 2] = [Self::Helm, Self::Kubeconform];
 
     /// The name of its file.
     pub fn file(self) -> &'static str {
@@ -163,6 +192,10 @@ impl Program {
             Self::Kubectl => kubernetes("k8s.io/kubernetes/cmd/kubectl", 50),
             Self::KubeProxy => kubernetes("k8s.io/kubernetes/cmd/kube-proxy", 13),
             Self::Kwok => (&KWOK, "sigs.k8s.io/kwok/cmd/kwok", "kwok", 200),
+            Self::Helm => (&HELM, "helm.sh/helm/v3/cmd/helm", "helm", 135),
+            Self::Kubeconform => {
+                (&KUBECONFORM, "github.com/yannh/kubeconform/cmd/kubeconform", "kubeconform", 4)
+            }
         };
         Recipe { file, module, package, seconds }
     }
@@ -182,7 +215,7 @@ mod tests {
 
     #[test]
     fn modules_are_pinned_by_their_own_files() {
-        for program in Program::ALL {
+        for program in Program::ALL.into_iter().chain(Program::APART) {
             let module = program.recipe().module;
             let manifest = module.files.iter().find(|(name, _)| *name == "go.mod").unwrap().1;
             assert!(manifest.contains(module.version), "{} of {program:?}", module.version);

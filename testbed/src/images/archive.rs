@@ -21,6 +21,7 @@ pub struct Image {
     entrypoint: Vec<String>,
     command: Vec<String>,
     env: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
     user: String,
 }
 
@@ -33,6 +34,7 @@ impl Image {
             entrypoint: Vec::new(),
             command: Vec::new(),
             env: BTreeMap::new(),
+            labels: BTreeMap::new(),
             user: String::new(),
         }
     }
@@ -58,6 +60,13 @@ impl Image {
         self
     }
 
+    /// Says something about the image.
+    #[must_use]
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.labels.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
     /// Runs as `user`, a number or `uid:gid`.
     #[must_use]
     pub fn user(mut self, user: &str) -> Self {
@@ -76,6 +85,9 @@ impl Image {
         let mut lines = vec!["FROM scratch".to_owned(), format!("ADD {root} /")];
         // JSON quotes as a Containerfile does.
         lines.extend(self.env.iter().map(|(name, value)| format!("ENV {name}={}", json!(value))));
+        lines.extend(
+            self.labels.iter().map(|(name, value)| format!("LABEL {name}={}", json!(value))),
+        );
         if !self.user.is_empty() {
             lines.push(format!("USER {}", self.user));
         }
@@ -131,6 +143,9 @@ impl Image {
         if !self.user.is_empty() {
             run["User"] = json!(self.user);
         }
+        if !self.labels.is_empty() {
+            run["Labels"] = json!(self.labels);
+        }
         json!({
             "architecture": architecture(),
             "os": "linux",
@@ -177,7 +192,7 @@ fn blob(digest: &str) -> String {
     format!("blobs/sha256/{digest}")
 }
 
-fn hash(bytes: &[u8]) -> String {
+pub(super) fn hash(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
@@ -322,8 +337,9 @@ mod tests {
         let image = Image::new("localhost/x:1", Path::new("/a/x.rootfs"))
             .entrypoint(&["/bin/sh", "-c", "echo \"hi\""])
             .env("A", "b c")
+            .label("l", "m")
             .user("1000");
-        let expected = "FROM scratch\nADD x.rootfs /\nENV A=\"b c\"\nUSER 1000\nENTRYPOINT [\"/bin/sh\",\"-c\",\"echo \\\"hi\\\"\"]\n";
+        let expected = "FROM scratch\nADD x.rootfs /\nENV A=\"b c\"\nLABEL l=\"m\"\nUSER 1000\nENTRYPOINT [\"/bin/sh\",\"-c\",\"echo \\\"hi\\\"\"]\n";
         assert_eq!(image.containerfile(), expected);
     }
 

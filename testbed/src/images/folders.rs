@@ -7,6 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use super::libraries;
+
 /// A layout of libraries that a loader meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
@@ -104,7 +106,12 @@ pub(super) fn shaped(shape: Shape, busybox: &Path, root: &Path) -> anyhow::Resul
         copy_library(library, &root.join(shape.libraries()).join(library))?;
     }
     // The loader's path is written into every program, so it is the same in all shapes.
-    copy_library("ld-linux-x86-64.so.2", &root.join("usr/lib64/ld-linux-x86-64.so.2"))?;
+    let loader = root.join("usr/lib64/ld-linux-x86-64.so.2");
+    copy_library("ld-linux-x86-64.so.2", &loader)?;
+    if shape == Shape::Rhel {
+        let bytes = fs::read(&loader).context("cannot read the loader")?;
+        fs::write(&loader, searching_lib64(bytes)).context("cannot write the loader")?;
+    }
     for (name, text) in shape.loader_files() {
         fs::write(root.join("etc").join(name), text)?;
     }
@@ -117,6 +124,39 @@ pub(super) fn shaped(shape: Shape, busybox: &Path, root: &Path) -> anyhow::Resul
     if !status.success() {
         bail!("ldconfig -r {} ended with {status}", root.display());
     }
+    Ok(())
+}
+
+/// A loader that searches where RHEL's does: the folders it knows without a cache are built in. Here
+/// each gets another name of the same length; slashes more make no difference.
+fn searching_lib64(mut loader: Vec<u8>) -> Vec<u8> {
+    let renamed: [(&[u8], &[u8]); 2] = [
+        (b"/usr/lib/x86_64-linux-gnu/\0", b"/usr/lib64////////////////\0"),
+        (b"/lib/x86_64-linux-gnu/\0", b"/lib64////////////////\0"),
+    ];
+    for (from, to) in renamed {
+        let places: Vec<usize> = (0..loader.len().saturating_sub(from.len()))
+            .filter(|at| loader[*at..].starts_with(from))
+            .collect();
+        for at in places {
+            loader[at..at + to.len()].copy_from_slice(to);
+        }
+    }
+    loader
+}
+
+/// A root with accounts and a place for temporary files, and nothing that runs.
+pub(super) fn bare(root: &Path) -> anyhow::Result<()> {
+    fresh(root)?;
+    for name in ["etc", "tmp"] {
+        fs::create_dir(root.join(name)).with_context(|| format!("cannot make {name}"))?;
+    }
+    fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))?;
+    fs::write(
+        root.join("etc/passwd"),
+        "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n",
+    )?;
+    fs::write(root.join("etc/group"), "root:x:0:\nnonroot:x:65532:\n")?;
     Ok(())
 }
 
@@ -145,13 +185,7 @@ fn install_busybox(busybox: &Path, folder: &Path) -> anyhow::Result<()> {
 
 /// Copies a library of this machine.
 fn copy_library(name: &str, target: &Path) -> anyhow::Result<()> {
-    let folders =
-        ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"];
-    let Some(found) =
-        folders.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
-    else {
-        bail!("{name} is in none of {}", folders.join(", "));
-    };
+    let found = libraries::find(name)?;
     fs::copy(&found, target).with_context(|| format!("cannot copy {}", found.display()))?;
     Ok(())
 }

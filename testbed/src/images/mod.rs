@@ -1,7 +1,12 @@
 //! Container images without a registry or a container engine: a folder becomes an OCI archive.
 
 mod archive;
+mod crates;
+mod elf;
 mod folders;
+mod libraries;
+mod product;
+mod sbom;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +18,8 @@ use crate::binaries::{Binaries, Program};
 use crate::layout::Layout;
 use crate::node;
 pub use archive::Image;
+pub use crates::Features;
+pub use product::{Made, Parts, kube_scheduler_image, product_images};
 
 /// The image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "localhost/pause:1";

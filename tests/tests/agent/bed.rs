@@ -1,10 +1,8 @@
 //! Two nodes with simulated cards, and an agent on each, as a process.
 
-use std::fs::OpenOptions;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -15,17 +13,28 @@ use kube::{Api, ResourceExt};
 use model::Inventory;
 use model::codec::{decode_inventory, decode_placement};
 use serde_json::{Value, json};
-use testbed::{BASE, Cluster, Options, Session};
+use stories::shipped::{self, SECOND};
+use testbed::{Cluster, Options, Session};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+
+use crate::measuring::value;
+use crate::processes::{Agent, machine, programs, simgpu};
 
 /// Eight A100.
 pub(crate) const BIG: &str = "node1";
 /// Four T4.
 pub(crate) const SMALL: &str = "node2";
 const PROFILES: [(&str, &str); 2] = [(BIG, "dgx-a100"), (SMALL, "t4x4")];
-const NAMESPACE: &str = "nanogpu-system";
+/// Where the Leases are.
+pub(crate) const NAMESPACE: &str = "nanogpu-system";
 /// Where a node has its simulated driver, as the node sees it.
-const SIM: &str = "/var/lib/simgpu";
+pub(crate) const SIM: &str = "/var/lib/simgpu";
+const CONFIG: &str = include_str!("../../../deploy/kube-scheduler/own-scheduler.yaml");
+const OURS: &str = "system:serviceaccount:nanogpu-system:nanogpu-agent";
+/// Where a kubelet finds its static pods.
+pub(crate) const MANIFESTS: &str = "/var/lib/kubelet/manifests";
+/// What the last of a container's words is, when it has looked around.
+pub(crate) const LOOKED: &str = "looked around";
 
 /// Stories come one after another: each looks at whole nodes.
 static TURN: AsyncMutex<()> = AsyncMutex::const_new(());
@@ -42,9 +51,8 @@ impl Bed {
         let turn = TURN.lock().await;
         let cluster = tokio::task::spawn_blocking(cluster).await??;
         let session = cluster.session()?;
-        let ours =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        session.apply("default", &ours.to_string()).await?;
+        let rights = shipped::parts(SECOND, &[shipped::NAMESPACE, "agent/rbac.yaml"]);
+        session.apply("default", &rights).await?;
         let bed = Self { cluster, session, _turn: turn };
         bed.clear().await?;
         Ok(bed)
@@ -52,7 +60,12 @@ impl Bed {
 
     /// Starts an agent on `node` and waits until the kubelet offers its tickets.
     pub(crate) async fn agent(&self, node: &'static str) -> Result<Agent> {
-        let agent = Agent::start(self.cluster, node, &[], &[])?;
+        self.agent_with(node, &[]).await
+    }
+
+    /// The same, with more on its command line.
+    pub(crate) async fn agent_with(&self, node: &'static str, more: &[&str]) -> Result<Agent> {
+        let agent = Agent::start(self.cluster, node, more, &[])?;
         agent.ready().await?;
         let cards = if node == BIG { 800 } else { 400 };
         self.offered(node, "nano-gpu/gpu-percent", cards).await?;
@@ -68,6 +81,21 @@ impl Bed {
         .await
     }
 
+    /// Waits until the kubelet reads the agent's tickets: what it offers may still be what it
+    /// offered before it was restarted.
+    pub(crate) async fn taken_in(&self, agent: &Agent, resource: &str) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            let text = agent.get("/metrics")?;
+            let label = format!("resource=\"{resource}\"");
+            if value(&text, "nanogpu_agent_plugin_watched", &[&label]) == Some(1.0) {
+                return Ok(());
+            }
+            ensure!(started.elapsed() < Duration::from_mins(1), "{resource} is not read");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Waits until the node is so.
     pub(crate) async fn node_is(
         &self,
@@ -77,7 +105,7 @@ impl Bed {
     ) -> Result<()> {
         let nodes: Api<Node> = Api::all(self.session.client());
         let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(60) {
+        while started.elapsed() < Duration::from_mins(1) {
             if is_so(&nodes.get(name).await?) {
                 return Ok(());
             }
@@ -128,7 +156,7 @@ impl Bed {
     pub(crate) async fn told(&self, namespace: &str, name: &str, text: &str) -> Result<()> {
         let started = Instant::now();
         let mut events = Vec::new();
-        while started.elapsed() < Duration::from_secs(60) {
+        while started.elapsed() < Duration::from_mins(1) {
             events = self.session.events(namespace, name).await?;
             if events.iter().any(|event| event.contains(text)) {
                 return Ok(());
@@ -160,14 +188,65 @@ impl Bed {
                 let namespace = pod.namespace().unwrap_or_default();
                 let _ = self.delete(&namespace, &pod.name_any()).await;
             }
-            ensure!(started.elapsed() < Duration::from_secs(60), "pods of an earlier story stay");
+            ensure!(started.elapsed() < Duration::from_mins(1), "pods of an earlier story stay");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
+    /// What a container said when it looked around.
+    pub(crate) async fn said(&self, namespace: &str, pod: &str, container: &str) -> Result<String> {
+        let all = |said: &str| said.contains(LOOKED);
+        self.session.says(namespace, pod, container, all).await
+    }
+
     /// Does something to a node's simulated machine.
-    pub(crate) fn simgpu(&self, node: &str, words: &[&str]) -> Result<()> {
+    pub(crate) fn simgpu(&self, node: &str, words: &[&str]) -> Result<String> {
         simgpu(&machine(self.cluster, node), words)
+    }
+
+    /// The cards that a pod's processes use, as the simulated driver sees it, by their places.
+    pub(crate) fn cards_used_by(&self, node: &str, pod: &Pod) -> Result<BTreeSet<u64>> {
+        let mut own = BTreeSet::new();
+        for id in containers(pod) {
+            own.extend(self.cluster.processes_of(&id)?);
+        }
+        let mut cards = BTreeSet::new();
+        for line in self.simgpu(node, &["usage", "--json"])?.lines() {
+            let line: Value = serde_json::from_str(line)?;
+            let pid = line["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+            if line["alive"] == true && pid.is_some_and(|pid| own.contains(&pid)) {
+                cards.extend(line["card"].as_u64());
+            }
+        }
+        Ok(cards)
+    }
+
+    /// The same, when they use as many as they should.
+    pub(crate) async fn uses_its_own(&self, namespace: &str, name: &str) -> Result<()> {
+        let pod = self.pods(namespace).get(name).await?;
+        let text = pod.annotations().get(model::names::PLACEMENT).context("no placement")?;
+        let placement = decode_placement(text)?;
+        let node = placement.node().to_string();
+        let inventory = self.inventory(&node).await?;
+        let grants = placement.containers().iter().flat_map(|container| &container.grants);
+        let device =
+            |id: &model::DeviceId| inventory.devices.iter().find(|device| device.id == *id);
+        let expected: BTreeSet<u64> =
+            grants.filter_map(|grant| Some(u64::from(device(&grant.device)?.index))).collect();
+        let started = Instant::now();
+        loop {
+            let used = self.cards_used_by(&node, &pod)?;
+            if used == expected {
+                return Ok(());
+            }
+            let right = used.is_subset(&expected);
+            let said = self.session.logs(namespace, name, "main").await.unwrap_or_default();
+            ensure!(
+                right && started.elapsed() < Duration::from_secs(30),
+                "{name} uses cards {used:?} and was given {expected:?}: {said}"
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     pub(crate) fn simgpu_command(&self, node: &str) -> Result<Command> {
@@ -195,7 +274,7 @@ impl Bed {
             minors.map(|minor| format!("/dev/nvidia{minor} c3:{minor:x}")).collect();
         expected.extend(["/dev/nvidia-uvm c3:fe".into(), "/dev/nvidiactl c3:ff".into()]);
         expected.sort();
-        let said = self.session.logs(namespace, pod, container).await?;
+        let said = self.said(namespace, pod, container).await?;
         let mut got: Vec<&str> = said.lines().filter(|line| line.starts_with("/dev/")).collect();
         got.sort_unstable();
         ensure!(got == expected, "{pod}/{container}: got {got:?}, placed {expected:?}");
@@ -203,128 +282,23 @@ impl Bed {
     }
 }
 
-/// A container that prints its device nodes, their numbers, its environment and mounts.
-pub(crate) fn container(name: &str, limits: &Value, then: &str) -> Value {
-    let look = "stat -c '%n %t:%T' /dev/nvidia*; env; cat /proc/self/mountinfo";
-    json!({
-        "name": name,
-        "image": BASE,
-        "command": ["sh", "-c", format!("{look}; {then}")],
-        "resources": {"limits": limits},
-    })
-}
-
-/// A pod that no scheduler takes.
-pub(crate) fn pod(name: &str, init: &[Value], containers: &[Value]) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "schedulerName": "nobody",
-            "terminationGracePeriodSeconds": 0,
-            "initContainers": init,
-            "containers": containers,
-        },
-    })
-}
-
-/// A pod of one container that stays.
-pub(crate) fn simple(name: &str, percent: u32) -> Value {
-    pod(name, &[], &[container("main", &json!({"nano-gpu/gpu-percent": percent}), "sleep 100000")])
-}
-
-/// An agent, as a process. It ends with this.
-pub(crate) struct Agent {
-    child: Child,
-    pub(crate) address: SocketAddr,
-}
-
-impl Agent {
-    pub(crate) fn start(
-        cluster: &Cluster,
-        node: &str,
-        more: &[&str],
-        env: &[(&str, &str)],
-    ) -> Result<Self> {
-        let layout = cluster.layout();
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(layout.log(&format!("nanogpu-agent-{node}")))?;
-        let both = |path: &str| format!("{}={path}", layout.on_node(node, path).display());
-        let sim = |what: &str| both(&format!("{SIM}/{what}"));
-        let child = Command::new(programs()?.join("nanogpu-agent"))
-            .args(["--node-name", node, "--namespace", NAMESPACE, "--isolation", "none"])
-            .arg("--kubeconfig")
-            .arg(layout.kubeconfig())
-            .arg("--plugins")
-            .arg(layout.on_node(node, "/var/lib/kubelet/device-plugins"))
-            .arg("--pod-resources")
-            .arg(layout.on_node(node, "/var/lib/kubelet/pod-resources/kubelet.sock"))
-            .arg("--cdi")
-            .arg(layout.on_node(node, "/run/cdi"))
-            .args(["--pages", &both("/var/lib/nanogpu/pages")])
-            .args(["--driver-root", &sim("driver"), "--dev-root", &sim("dev")])
-            .args(["--extra-mount", &format!("{SIM}/m=/run/nanogpu-simgpu")])
-            .args(["--listen", &address.to_string(), "--log-form", "plain"])
-            .args(["--look", "1000", "--probation", "2", "--heartbeat", "2"])
-            .args(more)
-            .envs(env.iter().copied())
-            .env("NANOGPU_SIMGPU", machine(cluster, node))
-            .env_remove("KUBECONFIG")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()?;
-        Ok(Self { child, address })
-    }
-
-    pub(crate) async fn ready(&self) -> Result<()> {
-        let started = Instant::now();
-        let mut last = String::new();
-        while started.elapsed() < Duration::from_secs(60) {
-            last = self.get("/readyz").unwrap_or_default();
-            if last.starts_with("HTTP/1.1 200") {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        bail!("nanogpu-agent is not ready: {last}")
-    }
-
-    pub(crate) fn get(&self, path: &str) -> Result<String> {
-        let mut stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: agent\r\nconnection: close\r\n\r\n")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        Ok(text)
-    }
-
-    /// Ends it at once, as a crash would.
-    pub(crate) fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// Whether it has ended by itself.
-    pub(crate) fn has_ended(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(_)))
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The runtime's IDs of a pod's containers.
+pub(crate) fn containers(pod: &Pod) -> Vec<String> {
+    let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let ids = status.into_iter().flatten().filter_map(|status| status.container_id.as_ref());
+    ids.map(|id| id.replace("containerd://", "")).collect()
 }
 
 fn cluster() -> Result<&'static Cluster> {
     static MADE: OnceLock<()> = OnceLock::new();
-    let cluster = Cluster::for_tests(Options::new("agent").nodes(2))?;
+    let mut options = Options::new("agent").nodes(2).scheduler(CONFIG);
+    // Containers that end start again at once, so that stories need not wait.
+    options.kubelet_config = format!(
+        "crashLoopBackOff: {{maxContainerRestartPeriod: 1s}}\nstaticPodPath: {MANIFESTS}\n"
+    );
+    let cluster = Cluster::for_tests(options)?;
     if MADE.get().is_none() {
+        as_ours(cluster, OURS, "agent")?;
         for (node, profile) in PROFILES {
             let folder = cluster.layout().on_node(node, SIM);
             std::fs::create_dir_all(&folder)?;
@@ -336,53 +310,28 @@ fn cluster() -> Result<&'static Cluster> {
             )?;
             simgpu(&m, &["install", "--driver-root", &text(folder.join("driver"))])?;
             simgpu(&m, &["nodes", &text(folder.join("dev"))])?;
+            std::fs::create_dir_all(folder.join("bin"))?;
+            let program = programs()?.join("nanogpu-simgpu");
+            std::fs::copy(program, folder.join("bin/nanogpu-simgpu"))?;
+        }
+        let images = tempfile::tempdir()?;
+        testbed::write_images(cluster.binaries(), images.path())?;
+        for (node, shape) in
+            [(BIG, "debian"), (SMALL, "debian"), (SMALL, "ubuntu"), (SMALL, "rhel")]
+        {
+            cluster.load_image(node, &images.path().join(format!("{shape}.tar")))?;
         }
         let _ = MADE.set(());
     }
     Ok(cluster)
 }
 
-fn machine(cluster: &Cluster, node: &str) -> PathBuf {
-    cluster.layout().on_node(node, &format!("{SIM}/m"))
-}
-
-fn simgpu(machine: &Path, words: &[&str]) -> Result<()> {
-    let out = Command::new(programs()?.join("nanogpu-simgpu"))
-        .arg("--machine")
-        .arg(machine)
-        .args(words)
-        .output()?;
-    ensure!(
-        out.status.success(),
-        "nanogpu-simgpu {words:?}: {}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    Ok(())
-}
-
-/// The folder of our programs, built from this tree.
-fn programs() -> Result<PathBuf> {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    if let Some(path) = BUILT.get() {
-        return Ok(path.clone());
-    }
-    let target = std::env::current_exe()?;
-    let target = target.ancestors().nth(3).context("not in a target folder")?;
-    let mut build = Command::new(env!("CARGO"));
-    // What cargo tells a test about its package would make some build scripts run anew, here and
-    // at the next build outside.
-    for (name, _) in
-        std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") && name != "CARGO_HOME")
-    {
-        build.env_remove(name);
-    }
-    let built = build
-        .args(["build", "--quiet", "-p", "agent", "-p", "simgpu", "-p", "nvml", "-p", "cuda"])
-        .arg("--target-dir")
-        .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()?;
-    ensure!(built.success(), "the programs cannot be built");
-    let path = target.join("debug");
-    Ok(BUILT.get_or_init(|| path).clone())
+/// Writes a kubeconfig with which a program has its own rights and no others.
+pub(crate) fn as_ours(cluster: &Cluster, who: &str, name: &str) -> Result<PathBuf> {
+    let text = std::fs::read_to_string(cluster.layout().kubeconfig())?;
+    let mut config: Value = serde_saphyr::from_str(&text)?;
+    config["users"][0]["user"]["as"] = json!(who);
+    let path = cluster.layout().kubeconfig().with_extension(name);
+    std::fs::write(&path, config.to_string())?;
+    Ok(path)
 }

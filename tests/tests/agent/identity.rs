@@ -1,9 +1,12 @@
 //! Each container gets its own, whatever starts beside it.
 
-use anyhow::Result;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::bed::{BIG, Bed, SMALL, container, pod, simple};
+use crate::bed::{BIG, Bed, LOOKED, SMALL};
+use crate::pods::{container, pod, simple};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forty_equal_pods_at_once() -> Result<()> {
@@ -20,7 +23,7 @@ async fn forty_equal_pods_at_once() -> Result<()> {
     };
     let all = names.iter().enumerate().map(|(n, name)| place(n, name));
     futures::future::try_join_all(all).await?;
-    let session = bed.session.clone().patience(std::time::Duration::from_secs(300));
+    let session = bed.session.clone().patience(Duration::from_mins(5));
     for name in &names {
         session.running(&ns, name).await?;
         bed.got_its_own(&ns, name, "main", &inventory).await?;
@@ -88,13 +91,18 @@ async fn init_containers_and_sidecars() -> Result<()> {
         }
         if placement.contains("main=") {
             bed.got_its_own(&ns, name, "main", &inventory).await?;
+        } else {
+            // It asks for none beside an init container that has one.
+            let said = bed.said(&ns, name, "main").await?;
+            let seen = said.lines().find(|line| line.starts_with("/dev/nvidia"));
+            ensure!(seen.is_none(), "{name}: {seen:?}");
         }
     }
     Ok(())
 }
 
-/// How many pods come one after another on a full node; more by `NANOGPU_CHURN`.
-const CHURN: usize = 12;
+/// For how many seconds pods end and start on a full node; more by `NANOGPU_CHURN_SECONDS`.
+const CHURN: u64 = 60;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_node_on_which_pods_end_and_start() -> Result<()> {
@@ -111,16 +119,61 @@ async fn a_full_node_on_which_pods_end_and_start() -> Result<()> {
     for card in 0..4 {
         place(card, format!("round-{card}")).await?;
     }
-    let rounds = std::env::var("NANOGPU_CHURN").ok().and_then(|text| text.parse().ok());
-    let rounds: usize = rounds.unwrap_or(CHURN);
-    for round in 0..rounds + 4 {
+    let seconds = std::env::var("NANOGPU_CHURN_SECONDS").ok().and_then(|text| text.parse().ok());
+    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(CHURN));
+    let mut round = 0;
+    let mut last = usize::MAX;
+    while round < last {
         let name = format!("round-{round}");
         bed.session.running(&ns, &name).await?;
         bed.got_its_own(&ns, &name, "main", &inventory).await?;
-        if round < rounds {
+        if last == usize::MAX && Instant::now() < end {
             bed.delete(&ns, &name).await?;
             bed.session.gone::<k8s_openapi::api::core::v1::Pod>(&ns, &name).await?;
             place(round % 4, format!("round-{}", round + 4)).await?;
+        } else if last == usize::MAX {
+            last = round + 4;
+        }
+        round += 1;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_that_restart_twenty_times() -> Result<()> {
+    let bed = Bed::new().await?;
+    let _agent = bed.agent(SMALL).await?;
+    let ns = bed.session.namespace("story-twenty").await?;
+    let inventory = bed.inventory(SMALL).await?;
+    // Each start is written down, and told by the last.
+    let look = "{ echo start; stat -c '%n %t:%T' /dev/nvidia*; } >> /keep/starts";
+    let until = "[ $(grep -c start /keep/starts) -gt 20 ] || exit 1; cat /keep/starts";
+    for card in 0..4 {
+        let mut main = container("main", &json!({"nano-gpu/gpu-percent": 50}), "");
+        let command = format!("{look}; {until}; echo '{LOOKED}'; sleep 100000");
+        main["command"] = json!(["sh", "-c", command]);
+        main["volumeMounts"] = json!([{"name": "keep", "mountPath": "/keep"}]);
+        let mut pod = pod(&format!("pod-{card}"), &[], &[main]);
+        pod["spec"]["volumes"] = json!([{"name": "keep", "emptyDir": {}}]);
+        let placement = format!("v1;{SMALL};main={}:50%+7000Mi", inventory.devices[card].id);
+        bed.place(&ns, &pod, SMALL, Some(&placement)).await?;
+    }
+    let patient = bed.session.clone().patience(Duration::from_mins(4));
+    for card in 0..4 {
+        let name = format!("pod-{card}");
+        let all = |said: &str| said.contains(LOOKED);
+        let said = patient.says(&ns, &name, "main", all).await?;
+        let starts: Vec<&str> = said.split("start\n").skip(1).collect();
+        ensure!(starts.len() == 21, "{} starts", starts.len());
+        let minor = inventory.devices[card].minor;
+        let own = format!("/dev/nvidia{minor} c3:{minor:x}");
+        for start in starts {
+            let mut cards = start.lines().filter(|line| {
+                line.strip_prefix("/dev/nvidia")
+                    .is_some_and(|rest| rest.starts_with(char::is_numeric))
+            });
+            let (first, more) = (cards.next(), cards.next());
+            ensure!(first == Some(own.as_str()) && more.is_none(), "{name} got {start}");
         }
     }
     Ok(())

@@ -6,7 +6,10 @@ use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use testbed::Component;
 
-use crate::bed::{Agent, Bed, SMALL, container, pod, simple};
+use crate::bed::{Bed, SMALL};
+use crate::pods::{container, pod, simple};
+use crate::processes::Agent;
+use crate::rebooting::right_or_rejected;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_dies_at_any_step_leaves_no_wrong_device() -> Result<()> {
@@ -15,7 +18,8 @@ async fn an_agent_that_dies_at_any_step_leaves_no_wrong_device() -> Result<()> {
     let ns = bed.session.namespace("story-dies").await?;
     let inventory = bed.inventory(SMALL).await?;
     let folder = tempfile::tempdir()?;
-    let steps = ["allocate-answer", "prestart", "identified", "checked", "recorded", "written"];
+    let steps =
+        ["allocate", "allocate-answer", "prestart", "identified", "checked", "recorded", "written"];
     for (n, step) in steps.into_iter().enumerate() {
         let once = folder.path().join(step);
         let at = format!("{step}@{}", once.display());
@@ -28,11 +32,11 @@ async fn an_agent_that_dies_at_any_step_leaves_no_wrong_device() -> Result<()> {
         bed.place(&ns, &simple(&name, 10), SMALL, Some(&placement)).await?;
         let started = Instant::now();
         while !agent.has_ended() {
-            ensure!(started.elapsed() < Duration::from_secs(60), "it never came to {step}");
+            ensure!(started.elapsed() < Duration::from_mins(1), "it never came to {step}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let again = bed.agent(SMALL).await?;
-        if step == "allocate-answer" {
+        if step.starts_with("allocate") {
             // The kubelet rejects a pod whose Allocate failed, for good; a controller makes another.
             bed.session.wait::<Pod>(&ns, &name, "rejected", |pod| phase(pod) == "Failed").await?;
             bed.delete(&ns, &name).await?;
@@ -42,10 +46,39 @@ async fn an_agent_that_dies_at_any_step_leaves_no_wrong_device() -> Result<()> {
         }
         drop(again);
     }
-    Ok(())
+    // What pods left goes with them. The kubelet forgets those that are gone when it admits another.
+    for step in &steps[2..] {
+        bed.delete(&ns, &format!("dies-{step}")).await?;
+        bed.session.gone::<Pod>(&ns, &format!("dies-{step}")).await?;
+    }
+    let agent = bed.agent(SMALL).await?;
+    let placement = format!("v1;{SMALL};main={}:10%+1000Mi", inventory.devices[0].id);
+    bed.place(&ns, &simple("last", 10), SMALL, Some(&placement)).await?;
+    bed.session.running(&ns, "last").await?;
+    drop(agent);
+    let _agent = bed.agent(SMALL).await?;
+    let started = Instant::now();
+    loop {
+        let left = (files(&bed, "/var/lib/nanogpu/pages")?, files(&bed, "/run/cdi")?);
+        let hidden = |name: &String| name.starts_with(".new-") || name.starts_with(".gone-");
+        let one =
+            |names: &[String]| names.iter().filter(|name| !name.starts_with('.')).count() == 1;
+        if one(&left.0) && one(&left.1) && !left.0.iter().any(hidden) {
+            return Ok(());
+        }
+        ensure!(started.elapsed() < Duration::from_mins(1), "more than of one pod: {left:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
-fn phase(pod: &Pod) -> &str {
+/// The names in a folder of the node.
+fn files(bed: &Bed, folder: &str) -> Result<Vec<String>> {
+    let folder = bed.cluster.layout().on_node(SMALL, folder);
+    let names = std::fs::read_dir(folder)?;
+    names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
@@ -72,21 +105,7 @@ async fn containers_restart_with_the_same_cards_over_restarts_of_everything() ->
     again(&bed, &ns, "pod-1", &inventory).await?;
     bed.cluster.restart(&Component::kubelet(SMALL))?;
     end(&bed, &ns, "pod-2").await?;
-    let settled = |pod: &Pod| phase(pod) == "Failed" || has_restarted(pod);
-    let pod = bed.session.wait::<Pod>(&ns, "pod-2", "started again or rejected", settled).await?;
-    if phase(&pod) == "Failed" {
-        // A kubelet that finds no plugin yet rejects a pod whose container does not run, for good.
-        let reason = pod.status.and_then(|status| status.reason).unwrap_or_default();
-        ensure!(reason == "UnexpectedAdmissionError", "{reason}");
-        // What it had is free at once: its successor has the whole card.
-        bed.offered(SMALL, "nano-gpu/gpu-percent", 400).await?;
-        let placement = format!("v1;{SMALL};main={}:whole", inventory.devices[2].id);
-        bed.place(&ns, &simple("successor", 100), SMALL, Some(&placement)).await?;
-        bed.session.running(&ns, "successor").await?;
-        bed.got_its_own(&ns, "successor", "main", &inventory).await?;
-    } else {
-        bed.got_its_own(&ns, "pod-2", "main", &inventory).await?;
-    }
+    right_or_rejected(&bed, &agent, &ns, "pod-2", 2, &inventory).await?;
     bed.offered(SMALL, "nano-gpu/gpu-percent", 400).await?;
     // Specs on a file system that a reboot empties.
     let cdi = bed.cluster.layout().on_node(SMALL, "/run/cdi");
@@ -99,12 +118,17 @@ async fn containers_restart_with_the_same_cards_over_restarts_of_everything() ->
 }
 
 /// Ends the container, and waits until it runs again with what it had.
-async fn restart(bed: &Bed, ns: &str, name: &str, inventory: &model::Inventory) -> Result<()> {
+pub(crate) async fn restart(
+    bed: &Bed,
+    ns: &str,
+    name: &str,
+    inventory: &model::Inventory,
+) -> Result<()> {
     end(bed, ns, name).await?;
     again(bed, ns, name, inventory).await
 }
 
-async fn end(bed: &Bed, ns: &str, name: &str) -> Result<()> {
+pub(crate) async fn end(bed: &Bed, ns: &str, name: &str) -> Result<()> {
     let pod = bed.pods(ns).get(name).await?;
     let status = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
     let Some(id) = status.first().and_then(|status| status.container_id.clone()) else {
@@ -119,6 +143,11 @@ async fn end(bed: &Bed, ns: &str, name: &str) -> Result<()> {
 async fn again(bed: &Bed, ns: &str, name: &str, inventory: &model::Inventory) -> Result<()> {
     bed.session.wait::<Pod>(ns, name, "started again", has_restarted).await?;
     bed.got_its_own(ns, name, "main", inventory).await
+}
+
+/// Whether the pod's container runs again, or never will.
+pub(crate) fn settled(pod: &Pod) -> bool {
+    phase(pod) == "Failed" || has_restarted(pod)
 }
 
 fn has_restarted(pod: &Pod) -> bool {

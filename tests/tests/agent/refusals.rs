@@ -3,7 +3,8 @@
 use anyhow::Result;
 use serde_json::json;
 
-use crate::bed::{Bed, SMALL, simple};
+use crate::bed::{Bed, MANIFESTS, SMALL};
+use crate::pods::simple;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_without_a_right_placement_never_start() -> Result<()> {
@@ -38,6 +39,27 @@ async fn pods_without_a_right_placement_never_start() -> Result<()> {
     by_hand["spec"]["nodeName"] = json!(SMALL);
     bed.session.apply(&ns, &by_hand.to_string()).await?;
     bed.told(&ns, "by-hand", "leave spec.nodeName empty").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_pod_never_starts_and_is_told_why() -> Result<()> {
+    let bed = Bed::new().await?;
+    let _agent = bed.agent(SMALL).await?;
+    let ns = bed.session.namespace("story-static").await?;
+    let folder = bed.cluster.layout().on_node(SMALL, MANIFESTS);
+    std::fs::create_dir_all(&folder)?;
+    let mut pod = simple("static", 10);
+    pod["metadata"]["namespace"] = json!(ns);
+    let file = folder.join("static.json");
+    std::fs::write(&file, pod.to_string())?;
+    let name = format!("static-{SMALL}");
+    let told = bed.told(&ns, &name, "static pods cannot have a GPU").await;
+    let seen = bed.pods(&ns).get(&name).await;
+    std::fs::remove_file(&file)?;
+    told?;
+    let started = seen?.status.and_then(|s| s.container_statuses).unwrap_or_default();
+    assert!(started.iter().all(|s| s.container_id.is_none()), "{name} started");
+    bed.session.gone::<k8s_openapi::api::core::v1::Pod>(&ns, &name).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

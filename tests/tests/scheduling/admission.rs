@@ -9,10 +9,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
+use stories::shipped::{self, SECOND};
 
 use crate::bed::{Bed, OURS, Scheduler, annotation, asks, percent};
-
-const WEBHOOK: &str = include_str!("../../../deploy/scheduler/webhook.yaml");
 
 /// A client in the name of `user`, with that user's rights; of an administrator if nobody's.
 async fn client(bed: &Bed, user: Option<&str>) -> Result<Client> {
@@ -93,7 +92,7 @@ async fn what_can_never_run_is_not_created() -> Result<()> {
     let listener = bed.cluster.listen("127.0.0.1:0")?;
     let inside = listener.local_addr()?;
     crate::bed::relay(listener, std::sync::Arc::new(std::sync::Mutex::new(api)));
-    let mut webhook: Value = bed.yaml(WEBHOOK)?;
+    let mut webhook: Value = bed.yaml(&shipped::parts(SECOND, &["scheduler/webhook.yaml"]))?;
     webhook["webhooks"][0]["clientConfig"] = json!({"url": format!("https://{inside}/admission")});
     bed.session.apply("default", &webhook.to_string()).await?;
     let scheduler = Scheduler::start(

@@ -16,6 +16,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use model::codec::decode_placement;
 use model::{Cores, Mebibytes, Portion};
 use serde_json::{Value, json};
+use stories::shipped::{self, SECOND};
 use testbed::{Cluster, FakeNodes, Options, Session};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 
@@ -26,8 +27,6 @@ const NAMESPACE: &str = "nanogpu-system";
 /// Where kube-scheduler finds the extender, inside the cluster.
 pub(crate) const EXTENDER: &str = "127.0.0.1:39999";
 pub(crate) const OURS: &str = "system:serviceaccount:nanogpu-system:nanogpu-scheduler";
-const RBAC: &str = include_str!("../../../deploy/scheduler/rbac.yaml");
-const POLICY: &str = include_str!("../../../deploy/scheduler/placement-policy.yaml");
 pub(crate) const CONFIG: &str = include_str!("../../../deploy/kube-scheduler/own-scheduler.yaml");
 
 /// The cluster, and what runs beside it.
@@ -55,7 +54,7 @@ impl Bed {
             let target = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], 9))));
             let silenced = Arc::new(Mutex::new(BTreeSet::new()));
             relay(cluster.listen(EXTENDER)?, target.clone());
-            agents(session.clone(), silenced.clone(), NODES, Duration::from_secs(2));
+            agents(session.clone(), silenced.clone(), names(), Duration::from_secs(2));
             let _ = SHARED.set((target, silenced));
         }
         let (target, silenced) = SHARED.get().context("made above")?.clone();
@@ -136,6 +135,14 @@ impl Bed {
         Ok(())
     }
 
+    /// Cordons a node as `kubectl cordon` does, or lifts that.
+    pub(crate) async fn cordon(&self, node: &str, cordoned: bool) -> Result<()> {
+        let nodes: Api<Node> = Api::all(self.session.client());
+        let patch = json!({"spec": {"unschedulable": cordoned}});
+        nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
     /// Deletes all pods of earlier stories.
     async fn clear(&self) -> Result<()> {
         let all: Api<Pod> = Api::all(self.session.client());
@@ -159,6 +166,7 @@ impl Bed {
         self.silenced.lock().unwrap().clear();
         for node in names() {
             self.inventory(&node, "healthy").await?;
+            self.cordon(&node, false).await?;
         }
         Ok(())
     }
@@ -194,11 +202,12 @@ impl Bed {
 }
 
 pub(crate) fn names() -> Vec<String> {
-    (0..NODES).map(named).collect()
+    names_of(NODES)
 }
 
-fn named(index: usize) -> String {
-    format!("gpu-{index:05}")
+/// The names of so many nodes of cards.
+pub(crate) fn names_of(count: usize) -> Vec<String> {
+    (0..count).map(|index| format!("gpu-{index:05}")).collect()
 }
 
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
@@ -279,6 +288,10 @@ pub(crate) fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
             let target = *target.lock().unwrap();
             thread::spawn(move || {
                 let Ok(outside) = TcpStream::connect(target) else { return };
+                // Else the second piece of a message waits for the other end's late word on the first.
+                for end in [&inside, &outside] {
+                    let _ = end.set_nodelay(true);
+                }
                 let pairs = [
                     (inside.try_clone(), outside.try_clone()),
                     (outside.try_clone(), inside.try_clone()),
@@ -298,16 +311,23 @@ pub(crate) fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
 /// Gives nanogpu-scheduler its rights, and the cluster the policy that keeps everyone else from
 /// writing placements.
 pub(crate) async fn rights(cluster: &Cluster, session: &Session) -> Result<()> {
-    session.apply("default", RBAC).await?;
-    session.apply("default", POLICY).await?;
+    let policy = shipped::parts(SECOND, &["scheduler/placement-policy.yaml"]);
+    session.apply("default", &policy).await?;
+    account(cluster, session).await
+}
+
+/// Gives nanogpu-scheduler its rights.
+pub(crate) async fn account(cluster: &Cluster, session: &Session) -> Result<()> {
+    let rights = shipped::parts(SECOND, &[shipped::NAMESPACE, "scheduler/rbac.yaml"]);
+    session.apply("default", &rights).await?;
     as_ours(cluster)
 }
 
-/// Plays the agents of `nodes` nodes: renews their Leases.
+/// Plays the agents of these nodes: renews their Leases.
 pub(crate) fn agents(
     session: Session,
     silenced: Arc<Mutex<BTreeSet<String>>>,
-    nodes: usize,
+    nodes: Vec<String>,
     pause: Duration,
 ) {
     thread::spawn(move || {
@@ -315,8 +335,8 @@ pub(crate) fn agents(
         runtime.block_on(async {
             let leases: Api<Lease> = Api::namespaced(session.client(), NAMESPACE);
             loop {
-                for node in (0..nodes).map(named) {
-                    if silenced.lock().unwrap().contains(&node) {
+                for node in &nodes {
+                    if silenced.lock().unwrap().contains(node) {
                         continue;
                     }
                     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
@@ -326,7 +346,7 @@ pub(crate) fn agents(
                         "spec": {"holderIdentity": node, "renewTime": now},
                     });
                     let params = PatchParams::apply("agents").force();
-                    let _ = leases.patch(&node, &params, &Patch::Apply(lease)).await;
+                    let _ = leases.patch(node, &params, &Patch::Apply(lease)).await;
                 }
                 tokio::time::sleep(pause).await;
             }
@@ -341,7 +361,13 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
+    /// One that lets everyone read, with these options besides.
     pub(crate) fn start(cluster: &Cluster, more: &[&str]) -> Result<Self> {
+        Self::start_for_tokens(cluster, &[&["--anonymous-read"], more].concat())
+    }
+
+    /// One whose API wants a token of those who read.
+    pub(crate) fn start_for_tokens(cluster: &Cluster, more: &[&str]) -> Result<Self> {
         let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = std::fs::OpenOptions::new()
             .create(true)
@@ -351,7 +377,7 @@ impl Scheduler {
             .arg("--kubeconfig")
             .arg(ours(cluster))
             .args(["--address", &free.to_string(), "--namespace", NAMESPACE])
-            .args(["--lease-seconds", "2", "--anonymous-read", "--log-form", "plain"])
+            .args(["--lease-seconds", "2", "--log-form", "plain"])
             .args(more)
             .env_remove("KUBECONFIG")
             .env_remove("PORT")
@@ -373,6 +399,31 @@ impl Scheduler {
         bail!("nanogpu-scheduler is not ready")
     }
 
+    /// The memory it has now and the most it ever had, in MiB.
+    pub(crate) fn memory(&self) -> Result<(u64, u64)> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let of = |name: &str| -> Result<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a line")?;
+            let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+            Ok(kib >> 10)
+        };
+        Ok((of("VmRSS:")?, of("VmHWM:")?))
+    }
+
+    /// Asks it to stop, as a kubelet does, and waits until it has. True if it ended well.
+    pub(crate) async fn terminate(&mut self) -> Result<bool> {
+        let pid = self.child.id().to_string();
+        ensure!(Command::new("kill").args(["-TERM", &pid]).status()?.success(), "not asked");
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.success());
+            }
+            ensure!(started.elapsed() < Duration::from_mins(1), "it does not stop");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Ends it with SIGKILL.
     pub(crate) fn kill(mut self) {
         let _ = self.child.kill();
@@ -381,20 +432,36 @@ impl Scheduler {
 
     /// A plain GET: status and body.
     pub(crate) async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let address = self.address;
-        let path = path.to_owned();
-        tokio::task::spawn_blocking(move || {
-            use std::io::{Read as _, Write as _};
-            let mut stream = TcpStream::connect(address)?;
-            stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text)?;
-            let status = text.split(' ').nth(1).context("no answer")?.parse()?;
-            let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-            Ok((status, body.to_owned()))
-        })
-        .await?
+        self.get_as(path, None).await
+    }
+
+    /// A GET with a token.
+    pub(crate) async fn get_as(&self, path: &str, token: Option<&str>) -> Result<(u16, String)> {
+        let token = token.map_or_else(String::new, |t| format!("Authorization: Bearer {t}\r\n"));
+        self.send(format!("GET {path} HTTP/1.1\r\n{token}Host: x\r\nConnection: close\r\n\r\n"))
+            .await
+    }
+
+    /// A POST of JSON.
+    pub(crate) async fn post(&self, path: &str, body: &str) -> Result<(u16, String)> {
+        let length = body.len();
+        self.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+        .await
+    }
+
+    /// A POST of JSON whose answer is waited for later.
+    pub(crate) fn asking(&self, path: &str, body: &str) -> Asking {
+        let length = body.len();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        sent(self.address, request)
+    }
+
+    async fn send(&self, request: String) -> Result<(u16, String)> {
+        sent(self.address, request).await?
     }
 
     /// Why a pod waits, as JSON.
@@ -406,6 +473,23 @@ impl Scheduler {
     }
 }
 
+/// An answer on its way.
+pub(crate) type Asking = tokio::task::JoinHandle<Result<(u16, String)>>;
+
+fn sent(address: SocketAddr, request: String) -> Asking {
+    tokio::task::spawn_blocking(move || {
+        use std::io::{Read as _, Write as _};
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.write_all(request.as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let status = text.split(' ').nth(1).context("no answer")?.parse()?;
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        Ok((status, body.to_owned()))
+    })
+}
+
 impl Drop for Scheduler {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -413,25 +497,10 @@ impl Drop for Scheduler {
     }
 }
 
-/// The program, built from this tree.
-fn program() -> Result<PathBuf> {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    // For measuring, one that was built for speed.
-    if let Some(path) = std::env::var_os("NANOGPU_SCHEDULER") {
-        return Ok(path.into());
+/// nanogpu-scheduler, built from this tree; for measuring, one that was built for speed.
+pub(crate) fn program() -> Result<PathBuf> {
+    match std::env::var_os("NANOGPU_SCHEDULER") {
+        Some(path) => Ok(path.into()),
+        None => Ok(testbed::built()?.join("nanogpu-scheduler")),
     }
-    if let Some(path) = BUILT.get() {
-        return Ok(path.clone());
-    }
-    let target = std::env::current_exe()?;
-    let target = target.ancestors().nth(3).context("not in a target folder")?;
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "scheduler", "--bin", "nanogpu-scheduler"])
-        .arg("--target-dir")
-        .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()?;
-    ensure!(built.success(), "nanogpu-scheduler cannot be built");
-    let path = target.join("debug/nanogpu-scheduler");
-    Ok(BUILT.get_or_init(|| path).clone())
 }

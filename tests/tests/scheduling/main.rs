@@ -6,13 +6,27 @@ mod admission;
 #[cfg(test)]
 mod bed;
 #[cfg(test)]
+mod deployed;
+#[cfg(test)]
+mod load;
+#[cfg(test)]
+mod mutual;
+#[cfg(test)]
 mod predicates;
 #[cfg(test)]
 mod preempting;
 #[cfg(test)]
+mod reading;
+#[cfg(test)]
 mod rounds;
 #[cfg(test)]
 mod samples;
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod size;
+#[cfg(test)]
+mod stopping;
 #[cfg(test)]
 mod throughput;
 #[cfg(test)]

@@ -81,12 +81,20 @@ async fn pods_that_cannot_run_say_why_in_one_sentence() -> Result<()> {
     let bed = Bed::new().await?;
     let _scheduler = bed.scheduler().await?;
     let namespace = bed.session.namespace("wrong").await?;
+    // The event as kube-scheduler writes it, but for what it says of preemption after that. The same
+    // sentence for all four nodes is said once.
     let table = [
-        ("wrong-150", "must be 1 to 99 for a part of a card, or a multiple of 100 for whole cards"),
+        (
+            "wrong-150",
+            "0/4 nodes are available: 4 container nvidia: tencent.com/vcuda-core is 150; it must be 1 to 99 for a part of a card, or a multiple of 100 for whole cards. ",
+        ),
         // 10G of a whole number is ten billion: kube-scheduler is the first to say so. Where the webhook
         // is installed the pod is not even created.
-        ("wrong-10g", "4 Insufficient aliyun.com/gpu-mem"),
-        ("wrong-two-dialects", "all containers of a pod must use the names of one system"),
+        ("wrong-10g", "0/4 nodes are available: 4 Insufficient aliyun.com/gpu-mem. "),
+        (
+            "wrong-two-dialects",
+            "0/4 nodes are available: 4 the pod asks for both nano-gpu/gpu-percent and aliyun.com/gpu-mem; all containers of a pod must use the names of one system. ",
+        ),
     ];
     for (name, sentence) in table {
         let pod = sample(name);

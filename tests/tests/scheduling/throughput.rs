@@ -1,6 +1,6 @@
 //! Pods bound a second through the real kube-scheduler, with our extender and without any.
 //!
-//! Reported, not judged: `NANOGPU_LOAD_NODES=1000 cargo test -p stories --test scheduling throughput`.
+//! Reported, not judged: `cargo xtask soak throughput`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,37 +17,62 @@ use testbed::{Cluster, Component, FakeNodes, Options, Session};
 
 use crate::bed::{self, CONFIG, Scheduler, percent};
 
-const PODS: usize = 600;
+fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_bound_a_second_with_and_without_an_extender() -> Result<()> {
     // Minutes on a machine of its own: asked for by name only.
-    let Some(nodes) = std::env::var("NANOGPU_LOAD_NODES").ok().and_then(|n| n.parse().ok()) else {
+    let Some(nodes) = number("NANOGPU_LOAD_NODES") else {
         eprintln!("not asked for: set NANOGPU_LOAD_NODES");
         return Ok(());
     };
+    // Gates are flags of a process: a cluster for each.
+    for batching in [false, true] {
+        let name = if batching { "batched" } else { "single" };
+        compare(name, nodes, batching).await?;
+        let name = format!("t{}-{name}", std::process::id());
+        tokio::task::spawn_blocking(move || testbed::down(&name)).await??;
+    }
+    Ok(())
+}
+
+async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
+    let pods = number("NANOGPU_LOAD_PODS").unwrap_or(600);
     let bare = without_extender()?;
     let fake = FakeNodes::new(nodes)
         .prefix("gpu-")
         .capacity("nano-gpu/gpu-percent", &(100 * bed::CARDS).to_string())
         .annotation("nano-gpu/inventory", &bed::inventory("healthy"));
-    let options = Options::new("load").nodes(0).fake(fake).scheduler(&*bare);
+    let mut options = Options::new(name).nodes(0).fake(fake).scheduler(&*bare);
+    options.feature_gates.insert("OpportunisticBatching".to_owned(), batching);
     let cluster = tokio::task::spawn_blocking(move || Cluster::for_tests(options)).await??;
     let session = cluster.session()?;
     bed::rights(cluster, &session).await?;
     let target = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], 9))));
     bed::relay(cluster.listen(bed::EXTENDER)?, target.clone());
     let silenced: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-    bed::agents(session.clone(), silenced, nodes, Duration::from_secs(10));
+    bed::agents(session.clone(), silenced, bed::names_of(nodes), Duration::from_secs(10));
     let scheduler = Scheduler::start(cluster, &["--log-level", "warn"])?;
     *target.lock().unwrap() = scheduler.address;
     scheduler.ready().await?;
+    heard(&scheduler, nodes).await?;
     for shapes in [1, 20] {
-        for (what, config) in [("no extender", bare.as_str()), ("nanogpu", CONFIG)] {
+        let mut rates = Vec::new();
+        // Twice, in turns: what else the machine does changes over minutes.
+        for (what, config) in
+            [("without", bare.as_str()), ("with", CONFIG), ("without", &bare), ("with", CONFIG)]
+        {
             cluster.configure_scheduler("kube-scheduler", config)?;
-            let rate = rate(cluster, &session, shapes).await.context(what)?;
-            eprintln!("{nodes} nodes, {PODS} pods of {shapes} shapes, {what}: {rate:.1} pods/s");
+            let rate = rate(cluster, &session, shapes, pods).await.context(what)?;
+            eprintln!(
+                "batching {batching}, {nodes} nodes, {pods} pods of {shapes} shapes, {what} extender: {rate:.1} pods/s"
+            );
+            rates.push(rate);
         }
+        let ratio = (rates[1] + rates[3]) / (rates[0] + rates[2]);
+        eprintln!("batching {batching}, {shapes} shapes: {ratio:.2} of the rate without");
     }
     let (_, metrics) = scheduler.get("/metrics").await?;
     for line in metrics.lines().filter(|line| line.contains("verb_duration_seconds")) {
@@ -58,6 +83,19 @@ async fn pods_bound_a_second_with_and_without_an_extender() -> Result<()> {
     Ok(())
 }
 
+/// Waits until all agents were heard.
+async fn heard(scheduler: &Scheduler, nodes: usize) -> Result<()> {
+    let hang = Instant::now();
+    loop {
+        let fresh = scheduler.get("/api/v1/nodes").await?.1.matches("\"fresh\"").count();
+        if fresh == nodes {
+            return Ok(());
+        }
+        ensure!(hang.elapsed() < Duration::from_mins(3), "{fresh} of {nodes} agents were heard");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
 /// The shipped configuration, but for the extender.
 fn without_extender() -> Result<String> {
     let mut config: Value = serde_saphyr::from_str(CONFIG)?;
@@ -65,13 +103,13 @@ fn without_extender() -> Result<String> {
     Ok(config.to_string())
 }
 
-async fn rate(cluster: &Cluster, session: &Session, shapes: usize) -> Result<f64> {
+async fn rate(cluster: &Cluster, session: &Session, shapes: usize, count: usize) -> Result<f64> {
     let namespace = session.namespace("load").await?;
     let pods: Api<Pod> = Api::namespaced(session.client(), &namespace);
     let scheduler = Component::scheduler();
     tokio::time::sleep(Duration::from_secs(3)).await;
     cluster.pause(&scheduler)?;
-    stream::iter(0..PODS)
+    stream::iter(0..count)
         .map(|n| {
             let pods = pods.clone();
             let share = 10 + u32::try_from(n % shapes).unwrap_or(0);
@@ -98,6 +136,5 @@ async fn rate(cluster: &Cluster, session: &Session, shapes: usize) -> Result<f64
     let took = started.elapsed();
     let now = DeleteParams::default().grace_period(0);
     pods.delete_collection(&now, &ListParams::default()).await?;
-    let pods = u32::try_from(PODS).context("few")?;
-    Ok(f64::from(pods) / took.as_secs_f64())
+    Ok(f64::from(u32::try_from(count).context("few")?) / took.as_secs_f64())
 }

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
 use serde_json::json;
 
 use crate::bed::{Bed, CARDS, Scheduler, annotation, names, percent};
@@ -13,14 +14,24 @@ async fn refused(bed: &Bed, namespace: &str, pod: &str, text: &str) -> Result<()
     bed.told(namespace, pod, text).await
 }
 
-/// Waits until it is bound, and says how long that took. A bound on a hang, not a measurement:
-/// kube-scheduler itself would try again after five minutes.
+/// How long a pod may wait after a release. kube-scheduler itself would try again after five minutes.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// Waits until it is bound, and says how long that took since now.
 async fn woken(bed: &Bed, namespace: &str, pod: &str) -> Result<Duration> {
     let started = Instant::now();
     let session = bed.session.clone().patience(Duration::from_mins(1));
-    let bound = |pod: &k8s_openapi::api::core::v1::Pod| crate::bed::node_of(pod).is_some();
+    let bound = |pod: &Pod| crate::bed::node_of(pod).is_some();
     session.wait(namespace, pod, "bound", bound).await?;
     Ok(started.elapsed())
+}
+
+/// How many pods were woken so far.
+async fn wakes(scheduler: &Scheduler) -> Result<u64> {
+    let (_, metrics) = scheduler.get("/metrics").await?;
+    let of = "nanogpu_scheduler_wakes_total ";
+    let line = metrics.lines().find_map(|line| line.strip_prefix(of)).context("no count")?;
+    Ok(line.trim().parse()?)
 }
 
 /// Fills every card but for `left` percent.
@@ -37,7 +48,7 @@ async fn fill(bed: &Bed, namespace: &str, left: u32) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_release_wakes_a_waiting_pod() -> Result<()> {
     let bed = Bed::new().await?;
-    let _scheduler = bed.scheduler().await?;
+    let scheduler = bed.scheduler().await?;
     let mut took = Vec::new();
 
     // A pod ends.
@@ -92,9 +103,61 @@ async fn each_kind_of_release_wakes_a_waiting_pod() -> Result<()> {
     bed.session.apply("nanogpu-system", &quota(1).to_string()).await?;
     took.push(("quota", woken(&bed, &namespace, "waits").await?));
 
+    // A person lifts a cordon of nodes.
+    for node in names() {
+        bed.cordon(&node, true).await?;
+    }
+    let namespace = bed.session.namespace("nodes").await?;
+    bed.create(&namespace, &percent("waits", 50)).await?;
+    refused(&bed, &namespace, "waits", "were unschedulable").await?;
+    bed.cordon(&names()[3], false).await?;
+    took.push(("a node's cordon", woken(&bed, &namespace, "waits").await?));
+    for node in names() {
+        bed.cordon(&node, false).await?;
+    }
+
     for (kind, took) in &took {
         eprintln!("woken after {took:?} by {kind}");
+        ensure!(*took < WITHIN, "{kind} woke the pod after {took:?}");
     }
+    // Health, the cards' cordon and the quota are no events to kube-scheduler: those pods were woken
+    // by us. A deletion and a node's cordon are, and either may have been first.
+    let wakes = wakes(&scheduler).await?;
+    ensure!(wakes >= 3, "woken {wakes} times");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_that_expires_wakes_a_waiting_pod() -> Result<()> {
+    let bed = Bed::new().await?;
+    let scheduler = Scheduler::start(bed.cluster, &["--predicate-seconds", "6"])?;
+    bed.point_at(&scheduler);
+    scheduler.ready().await?;
+    let namespace = bed.session.namespace("expired").await?;
+    // All cards but one are full. That one is decided to be for a pod that then never comes.
+    fill(&bed, &namespace, 1).await?;
+    bed.delete(&namespace, "full-7").await?;
+    bed.session.gone::<Pod>(&namespace, "full-7").await?;
+    let mut never = percent("never-comes", 90);
+    never["spec"]["schedulerName"] = json!("nobody");
+    bed.create(&namespace, &never).await?;
+    let pod = bed.pods(&namespace).get("never-comes").await?;
+    let body = json!({"Pod": pod, "NodeNames": names()}).to_string();
+    // As kube-scheduler does: again, until our watch has shown what it shows.
+    let hang = Instant::now();
+    while !scheduler.post("/scheduler/predicates", &body).await?.1.contains("\"NodeNames\":[\"gpu-")
+    {
+        ensure!(hang.elapsed() < Duration::from_secs(30), "nothing was decided");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bed.create(&namespace, &percent("waits", 50)).await?;
+    refused(&bed, &namespace, "waits", "no card with 50 percent of its compute free").await?;
+    let took = woken(&bed, &namespace, "waits").await?;
+    eprintln!("woken {took:?} after it was told, by a reservation whose time was over");
+    ensure!(took < Duration::from_secs(6) + WITHIN, "woken after {took:?}");
+    ensure!(wakes(&scheduler).await? >= 1, "by us");
+    let never = bed.pods(&namespace).get("never-comes").await?;
+    ensure!(annotation(&never, "nano-gpu/placement").is_none(), "the decision was withdrawn");
     Ok(())
 }
 
@@ -113,6 +176,8 @@ async fn an_agent_that_speaks_again_wakes_a_waiting_pod() -> Result<()> {
     bed.silence(&names()[0], false);
     let took = woken(&bed, &namespace, "waits").await?;
     eprintln!("woken after {took:?} by a heartbeat, of which two seconds are the agent's own");
+    ensure!(took < Duration::from_secs(2) + WITHIN, "woken after {took:?}");
+    ensure!(wakes(&scheduler).await? >= 1, "by us");
     Ok(())
 }
 
@@ -140,6 +205,7 @@ async fn waiting_pods_and_no_release_cause_no_write() -> Result<()> {
     // What earlier events made kube-scheduler try again is over soon; then nothing may change.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = versions(&bed, &namespace).await?;
+    let asked_before = asked(&scheduler).await?;
     tokio::time::sleep(Duration::from_secs(12)).await;
     let after = versions(&bed, &namespace).await?;
     let changed =
@@ -147,7 +213,17 @@ async fn waiting_pods_and_no_release_cause_no_write() -> Result<()> {
     ensure!(changed == 0, "{changed} waiting pods were written");
     let (_, metrics) = scheduler.get("/metrics").await?;
     ensure!(metrics.contains("nanogpu_scheduler_wakes_total 0"), "pods were woken");
+    let asked = asked(&scheduler).await? - asked_before;
+    ensure!(asked == 0, "kube-scheduler tried waiting pods {asked} times");
     Ok(())
+}
+
+/// How often filter was called.
+async fn asked(scheduler: &Scheduler) -> Result<u64> {
+    let (_, metrics) = scheduler.get("/metrics").await?;
+    let of = "nanogpu_scheduler_verb_duration_seconds_count{verb=\"filter\"} ";
+    let line = metrics.lines().find_map(|line| line.strip_prefix(of)).context("no count")?;
+    Ok(line.trim().parse()?)
 }
 
 async fn versions(
@@ -164,33 +240,4 @@ async fn versions(
             ))
         })
         .collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn strangers_on_one_node_send_new_pods_to_the_other() -> Result<()> {
-    let bed = Bed::new().await?;
-    let _scheduler = bed.scheduler().await?;
-    let namespace = bed.session.namespace("load").await?;
-    // Where the first pod goes, the next goes too, unless the cards there are busy.
-    bed.create(&namespace, &percent("first", 10)).await?;
-    let first = bed.bound(&namespace, "first").await?;
-    let node = crate::bed::node_of(&first).context("bound")?.to_owned();
-    bed.create(&namespace, &percent("second", 10)).await?;
-    let second = bed.bound(&namespace, "second").await?;
-    ensure!(crate::bed::node_of(&second) == Some(&node), "pods are packed");
-    let devices: serde_json::Map<_, _> =
-        (0..CARDS).map(|card| (format!("GPU-{node}-{card}"), json!({"busy": 90}))).collect();
-    let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
-        kube::Api::namespaced(bed.session.client(), "nanogpu-system");
-    let load = json!({"v": 1, "devices": devices}).to_string();
-    let patch = json!({"metadata": {"annotations": {"nano-gpu/load": load}}});
-    leases.patch(&node, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    bed.create(&namespace, &percent("third", 10)).await?;
-    let third = bed.bound(&namespace, "third").await?;
-    ensure!(crate::bed::node_of(&third) != Some(&node), "the busy node was chosen");
-    ensure!(annotation(&third, "nano-gpu/placement").is_some());
-    let patch = json!({"metadata": {"annotations": {"nano-gpu/load": null}}});
-    leases.patch(&node, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
 }

@@ -18,7 +18,7 @@ pub(super) enum Layer {
     Stories,
     /// Lives in the tenant's process: every crate it takes in is loaded there too.
     Limiter,
-    /// The simulated driver and the testbed: they stand in for what is not ours.
+    /// The simulated driver and the testbed: they stand in for what is not ours. The demo on both.
     Apart,
     Xtask,
 }
@@ -45,13 +45,13 @@ const TABLE: &[Row] = &[
     },
     Row {
         layer: Adapter,
-        crates: &["kubeapi", "kubelet", "gpu", "telemetry"],
+        crates: &["kubeapi", "kubelet", "gpu", "telemetry", "turns"],
         uses: &[Model, Pure],
         tests_use: &[Adapter, Apart],
     },
     Row {
         layer: Service,
-        crates: &["scheduler", "agent", "kubectl", "sim"],
+        crates: &["scheduler", "agent", "kubectl", "installer", "run", "sim"],
         uses: &[Model, Pure, Adapter],
         tests_use: &[Apart],
     },
@@ -69,7 +69,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         layer: Apart,
-        crates: &["machine", "cuda", "nvml", "simgpu", "testbed"],
+        crates: &["machine", "cuda", "nvml", "simgpu", "testbed", "demo"],
         uses: &[Model, Pure, Apart],
         tests_use: &[Adapter],
     },

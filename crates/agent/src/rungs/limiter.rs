@@ -15,8 +15,10 @@ const REPLACED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 const PRIVATE: &str = "/usr/local/nanogpu";
 /// The file of our library.
 pub(crate) const LIBRARY: &str = "libnanogpu.so";
-/// Says to the loader: this library first.
+/// Says to the loader: this library first. The file lies with the container's pages.
 pub(crate) const PRELOAD: &str = "ld.so.preload";
+/// What it says.
+pub(crate) const PRELOADED: &str = "/usr/local/nanogpu/libnanogpu.so\n";
 
 pub(super) fn equip(given: &Given<'_>, edits: &mut ContainerEdits) -> Result<(), Refusal> {
     let here = given.limiter.here.join(LIBRARY);
@@ -40,13 +42,13 @@ pub(super) fn equip(given: &Given<'_>, edits: &mut ContainerEdits) -> Result<(),
         return Err(Refusal::NoDriverFile { what: "libcuda.so.1 and libnvidia-ml.so.1" });
     }
     edits.mounts.push(Mount::read_only(&library, format!("{PRIVATE}/{LIBRARY}")));
-    if given.limiter.here.join(PRELOAD).is_file() {
-        let preload = text(&given.limiter.host.join(PRELOAD));
-        edits.mounts.push(Mount::read_only(preload, "/etc/ld.so.preload"));
-    }
+    let preload = format!("{}/{PRELOAD}", given.pages);
+    edits.mounts.push(Mount::read_only(preload, format!("/etc/{PRELOAD}")));
     for (place, _) in given.grants.iter().enumerate() {
         let limits = format!("{}/{place}.limits", given.pages);
         edits.mounts.push(Mount::read_only(limits, format!("{PRIVATE}/pages/{place}.limits")));
+        let door = format!("{}/{place}.door", given.pages);
+        edits.mounts.push(Mount::read_only(door, format!("{PRIVATE}/pages/{place}.door")));
         let counters = format!("{}/{place}.counters", given.pages);
         let mut counters = Mount::read_only(counters, format!("{PRIVATE}/pages/{place}.counters"));
         counters.options.retain(|option| option != "ro");

@@ -67,6 +67,7 @@ fn annotations(dialect: Dialect) -> Amounts<'static> {
             ),
             ("nvidia.com/real-allocated", "main[1_GPU-1_20_2048]"),
             ("nvidia.com/include-gpu-uuid", "GPU-1,GPU-2"),
+            ("nvidia.com/vgpu-compute-policy", "balance"),
         ],
     }
 }

@@ -41,16 +41,29 @@ pub(super) fn listen(driver: Driver) -> mpsc::Receiver<Event> {
     told
 }
 
-/// Follows the cards there are now, for a while.
+/// Follows the cards there are until nobody listens or NVML fails. The next set is there before the
+/// last one goes, and that one is emptied: no event falls between the two.
 fn follow(driver: &Driver, tell: &mpsc::Sender<Event>) -> Result<(), NvmlError> {
     let Ok(library) = open(driver) else {
         thread::sleep(PAUSE);
         return Ok(());
     };
+    let mut now = register_all(&library)?;
+    while !tell.is_closed() {
+        wait(&now, REGISTERED_FOR, WAIT_MILLIS, tell)?;
+        let next = register_all(&library)?;
+        let last = std::mem::replace(&mut now, next);
+        wait(&last, Duration::ZERO, 0, tell)?;
+    }
+    Ok(())
+}
+
+/// A set of all cards that can report.
+fn register_all(library: &Library) -> Result<Registered<'_>, NvmlError> {
     let mut mute = Vec::new();
     loop {
-        match register(&library, &mute)? {
-            Ok((set, cards)) => return wait(&set, &cards, tell),
+        match register(library, &mute)? {
+            Ok(registered) => return Ok(registered),
             // A set is lost with a card that cannot report; the others go into a new one.
             Err(index) => mute.push(index),
         }
@@ -84,16 +97,19 @@ fn key(card: &Device<'_>) -> usize {
     unsafe { card.handle() }.addr()
 }
 
+/// Tells what is in the set for so long, and then until nothing has come for `millis`.
 fn wait(
-    set: &EventSet<'_>,
-    cards: &[(usize, DeviceId)],
+    (set, cards): &Registered<'_>,
+    long: Duration,
+    millis: u32,
     tell: &mpsc::Sender<Event>,
 ) -> Result<(), NvmlError> {
     let begin = Instant::now();
-    while begin.elapsed() < REGISTERED_FOR && !tell.is_closed() {
-        let event = match set.wait(WAIT_MILLIS) {
+    while !tell.is_closed() {
+        let event = match set.wait(millis) {
             Ok(event) => event,
-            Err(NvmlError::Timeout) => continue,
+            Err(NvmlError::Timeout) if begin.elapsed() < long => continue,
+            Err(NvmlError::Timeout) => return Ok(()),
             Err(error) => return Err(error),
         };
         let xid = match event.event_data {

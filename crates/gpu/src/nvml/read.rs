@@ -1,6 +1,7 @@
 //! NVML's words turned into ours.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use model::{CardModel, Cores, Device, DeviceId, Health, Hop, Kind, Link, Mig};
 use nvml_wrapper::enum_wrappers::device::TopologyLevel;
@@ -13,6 +14,8 @@ use crate::found::{Absent, Found, Measured, Process, Unreadable, mebibytes};
 
 /// The most `NVLinks` a card has.
 const MOST_LINKS: u32 = 18;
+/// A sample that is older says nothing of now.
+const FRESH: Duration = Duration::from_secs(5);
 /// NVML's scope for the memory that is near, as opposed to the socket's.
 const NEAR: u32 = 0;
 
@@ -195,7 +198,9 @@ fn measure_one(handle: &Handle<'_>) -> Option<Measured> {
         processes.entry(running.pid).or_insert(process);
     }
     let mut newest: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
-    for sample in handle.process_utilization_stats(None).unwrap_or_default() {
+    let since = since(SystemTime::now());
+    let samples = handle.process_utilization_stats(since).unwrap_or_default();
+    for sample in samples.into_iter().filter(|sample| sample.timestamp > since) {
         let at = newest.entry(sample.pid).or_default();
         if sample.timestamp >= at.0 {
             *at = (sample.timestamp, sample.sm_util);
@@ -215,9 +220,22 @@ fn measure_one(handle: &Handle<'_>) -> Option<Measured> {
     })
 }
 
+/// The time before which a sample says nothing of now, as NVML counts: in microseconds of the day.
+/// The driver keeps samples of processes that have been idle since.
+fn since(now: SystemTime) -> u64 {
+    let oldest = now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(FRESH);
+    u64::try_from(oldest.as_micros()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_of_long_ago_are_not_asked_for() {
+        assert_eq!(since(UNIX_EPOCH + FRESH + Duration::from_micros(7)), 7);
+        assert_eq!(since(UNIX_EPOCH), 0);
+    }
 
     #[test]
     fn addresses_are_written_as_the_kernel_writes_them() {

@@ -22,6 +22,9 @@ const LARGEST: u64 = 4 * 1024 * 1024;
 /// How the name of a file ends that is not complete.
 const TEMPORARY: &str = ".tmp";
 
+/// How the name of a file ends that was set aside.
+const ASIDE: &str = ".aside";
+
 /// A folder of spec files, such as `/var/run/cdi`.
 ///
 /// A file is known by its stem: the name without `.json`, of the grammar of device names.
@@ -77,6 +80,21 @@ pub enum SpecsError {
         #[source]
         source: SpecError,
     },
+}
+
+impl SpecsError {
+    /// Whether what is in the file is wrong, rather than that it cannot be read just now.
+    pub fn is_in_the_file(&self) -> bool {
+        match self {
+            Self::NotASpec { .. } | Self::Invalid { .. } => true,
+            Self::File { act: Act::Read, source, .. } => {
+                let link = source.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+                let kind = source.kind();
+                link || matches!(kind, io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge)
+            }
+            Self::File { .. } | Self::Folder { .. } | Self::Exists { .. } => false,
+        }
+    }
 }
 
 /// What is done with a file.
@@ -185,6 +203,16 @@ impl Specs {
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(SpecsError::File { act: Act::Remove, path, source: errno.into() }),
         }
+    }
+
+    /// Gives whatever has the name of a spec another one, under which no runtime reads it, and
+    /// returns that. One that was set aside before under this name goes.
+    pub fn set_aside(&self, stem: &str) -> Result<PathBuf, SpecsError> {
+        let path = self.path(stem)?;
+        let (folder, aside) = (self.handle()?, format!(".{stem}{ASIDE}"));
+        rustix::fs::renameat(&folder, file_name(stem), &folder, &aside)
+            .map_err(|errno| SpecsError::File { act: Act::Remove, path, source: errno.into() })?;
+        Ok(self.folder.join(aside))
     }
 
     /// Removes what a process that was killed while writing left behind of specs that begin with

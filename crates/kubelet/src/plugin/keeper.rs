@@ -133,7 +133,33 @@ impl<P: DevicePlugin> Keeper<P> {
         match self.follow_up(kubelet)? {
             Outlook::Settled => Ok(None),
             Outlook::Until(deadline) => Ok(Some(deadline)),
-            Outlook::Over => self.register(kubelet).await.map(Some),
+            Outlook::Over => {
+                if self.served.as_ref().is_none_or(|served| *served.streams.borrow() > 0) {
+                    self.serve_anew().await?;
+                }
+                let overtaken = self.overtaken(kubelet);
+                tokio::select! {
+                    outcome = self.register(kubelet) => outcome.map(Some),
+                    () = overtaken => Ok(Some(Instant::now())),
+                }
+            }
+        }
+    }
+
+    /// Returns when `kubelet` or the socket we serve is no longer the one at its path.
+    ///
+    /// A kubelet that starts removes our socket. If it did so while we were about to register, it
+    /// would dial a socket that is not there, for its full ten seconds.
+    fn overtaken(&self, kubelet: Identity) -> impl Future<Output = ()> + use<P> {
+        let (theirs, ours) = (self.config.kubelet_path(), self.config.socket_path());
+        let served = Identity::of(&ours);
+        async move {
+            while served.is_some()
+                && Identity::of(&ours) == served
+                && Identity::of(&theirs) == Some(kubelet)
+            {
+                tokio::time::sleep(SHORTEST_PAUSE).await;
+            }
         }
     }
 
@@ -168,9 +194,6 @@ impl<P: DevicePlugin> Keeper<P> {
         let resource = self.config.resource.clone();
         if let Err(source) = self.plugin.may_register().await {
             return Err(RegisterError::Declined { resource, source });
-        }
-        if self.served.as_ref().is_none_or(|served| *served.streams.borrow() > 0) {
-            self.serve_anew().await?;
         }
         let path = self.config.kubelet_path();
         let unreachable = |source| RegisterError::Unreachable { path: path.clone(), source };

@@ -103,6 +103,29 @@ fn leftovers_of_a_killed_writer_are_collected() {
 }
 
 #[test]
+fn what_is_no_spec_is_set_aside_and_its_name_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let specs = Specs::open(dir.path().join("cdi")).unwrap();
+    let path = specs.folder().join("nano-gpu-a.json");
+    let made: [&dyn Fn(); 3] = [
+        &|| fs::write(&path, "{\"cdiVersion\":").unwrap(),
+        &|| symlink("/etc/passwd", &path).unwrap(),
+        &|| fs::write(&path, "{}").unwrap(),
+    ];
+    for make in made {
+        make();
+        let error = specs.read("nano-gpu-a").unwrap_err();
+        assert!(error.is_in_the_file(), "{error}");
+        let aside = specs.set_aside("nano-gpu-a").unwrap();
+        assert!(aside.symlink_metadata().is_ok());
+        assert_eq!(specs.read("nano-gpu-a").unwrap(), None);
+        assert_eq!(specs.list("").unwrap(), Vec::<String>::new());
+    }
+    let missing = specs.set_aside("nano-gpu-a").unwrap_err();
+    assert!(!missing.is_in_the_file(), "{missing}");
+}
+
+#[test]
 fn no_link_is_followed() {
     let dir = tempfile::tempdir().unwrap();
     let specs = Specs::open(dir.path().join("cdi")).unwrap();

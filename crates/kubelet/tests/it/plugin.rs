@@ -12,7 +12,7 @@ use kubelet::plugin::{
 };
 use kubelet::wire::device_plugin as wire;
 use kubelet::{SocketError, Status};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use super::fake_kubelet::{FakeKubelet, Mood, Seen, dial};
 use super::soon;
@@ -22,6 +22,8 @@ struct Toy {
     started: mpsc::UnboundedSender<IdSet>,
     declines: AtomicBool,
     asked: Notify,
+    /// Closed while the plugin cannot say yet whether it registers.
+    gate: Semaphore,
 }
 
 impl DevicePlugin for Toy {
@@ -54,6 +56,7 @@ impl DevicePlugin for Toy {
 
     async fn may_register(&self) -> Result<(), Declined> {
         self.asked.notify_one();
+        let _open = self.gate.acquire().await;
         if self.declines.load(Ordering::SeqCst) {
             return Err(Declined { reason: "example.com/toy is served by toy-plugin".into() });
         }
@@ -69,8 +72,8 @@ fn list(healthy: &[&str], unhealthy: &[&str]) -> DeviceList {
 fn toy() -> (Arc<Toy>, mpsc::UnboundedReceiver<IdSet>) {
     let (started, starts) = mpsc::unbounded_channel();
     let devices = watch::Sender::new(list(&["toy-1", "toy-2"], &["toy-3"]));
-    let (declines, asked) = (AtomicBool::new(false), Notify::new());
-    (Arc::new(Toy { devices, started, declines, asked }), starts)
+    let (declines, asked, gate) = (AtomicBool::new(false), Notify::new(), Semaphore::new(1));
+    (Arc::new(Toy { devices, started, declines, asked, gate }), starts)
 }
 
 /// A plugin that hears of the folder by events alone: the next poll is a day away.
@@ -320,4 +323,28 @@ fn a_plugin_cannot_take_the_kubelets_names() {
     for bad in ["", ".", "..", "a/b", "/a", "kubelet.sock", "kubelet_internal_checkpoint"] {
         assert!(Config::new("/x", bad, "example.com/toy").is_err(), "{bad}");
     }
+}
+
+#[tokio::test]
+async fn a_kubelet_that_starts_while_a_plugin_is_about_to_register_finds_its_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = FakeKubelet::start(dir.path(), Mood::Accepting);
+    let (toy, _starts) = toy();
+    let running = start(dir.path(), toy.clone());
+    first.list().await;
+    until(&running, "watched", |now| matches!(now.state, State::Watched)).await;
+    soon("asked", toy.asked.notified()).await;
+    // The kubelet dies; whether the plugin may register cannot be known until the next one lives.
+    let closed = toy.gate.acquire().await.unwrap();
+    drop(first);
+    soon("asked again", toy.asked.notified()).await;
+    let mut second = FakeKubelet::start(dir.path(), Mood::Accepting);
+    // One that starts twice in a second: the plugin must follow to the last.
+    soon("asked by the second", toy.asked.notified()).await;
+    drop(second);
+    second = FakeKubelet::start(dir.path(), Mood::Accepting);
+    drop(closed);
+    assert_eq!(second.registered().await.0.endpoint, "toy.sock");
+    second.list().await;
+    assert!(dir.path().join("toy.sock").exists());
 }

@@ -225,3 +225,40 @@ fn health_closes_a_card_for_new_work_only() {
     assert!(!device.sells());
     assert_eq!(device.used.holders, 1);
 }
+
+#[test]
+fn what_is_told_once_more_changes_nothing() {
+    let mut ledger = ledger(vec![facts("a", 2)]);
+    let held = simple("p", "a", 0, 60, 600);
+    let load = || Event::Load {
+        node: node_name("a"),
+        devices: vec![(
+            model::arb::device_id("GPU-a-0"),
+            Measured { busy: Cores(95), strangers: Mebibytes(0) },
+        )],
+    };
+    ledger.apply(Event::Pod(held.clone()));
+    ledger.apply(load());
+    let (view, changes) = (ledger.node(&node_name("a")).cloned().unwrap(), ledger.changes());
+    let again = [
+        Event::Heartbeat { node: node_name("a"), at: Moment(10_000) },
+        Event::Node(facts("a", 2)),
+        Event::Pod(held),
+        load(),
+        Event::PodGone(uid("nobody")),
+        Event::Quota(ledger::Quota::default()),
+    ];
+    for event in again {
+        ledger.apply(event.clone());
+        assert!(Arc::ptr_eq(&view, ledger.node(&node_name("a")).unwrap()), "{event:?}");
+        assert_eq!(ledger.changes(), changes, "{event:?}");
+    }
+    // What it says counts all the same: the silence begins anew.
+    ledger.expire(Moment(45_000));
+    assert_eq!(node(&ledger, "a").agent, Agent::Fresh);
+    ledger.expire(Moment(50_001));
+    assert_eq!(node(&ledger, "a").agent, Agent::Stale);
+    assert!(ledger.changes() > changes);
+    ledger.apply(Event::Heartbeat { node: node_name("a"), at: Moment(50_002) });
+    assert_eq!(node(&ledger, "a").agent, Agent::Fresh);
+}

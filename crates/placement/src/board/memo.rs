@@ -11,6 +11,9 @@ pub(crate) const REFUSED: u64 = u64::MAX;
 /// How many questions are remembered. Clusters see a few hundred kinds of pods.
 const MOST_MEMOS: usize = 1024;
 
+/// So many changed nodes are put in order one by one; more are sorted together.
+pub(crate) const FEW: usize = 128;
+
 /// Nodes share a block's lowest key, so that the best of thousands is found in a few steps.
 const BLOCK: usize = 64;
 
@@ -31,6 +34,9 @@ pub(crate) struct Memo {
     spec: Spec,
     keys: Vec<u64>,
     lowest: Vec<u64>,
+    /// The places of those that fit, best first; nothing if nobody has asked for it, or if too
+    /// much has changed since.
+    order: Option<Vec<u32>>,
     /// How much of the log these keys have seen; nothing if they are not computed at all.
     seen: Option<usize>,
 }
@@ -60,6 +66,7 @@ impl Memos {
             spec: spec.clone(),
             keys: vec![REFUSED; nodes],
             lowest: vec![REFUSED; nodes.div_ceil(BLOCK)],
+            order: None,
             seen: None,
         })
     }
@@ -82,6 +89,7 @@ impl Memos {
 impl Memo {
     /// Computes all keys.
     pub(crate) fn fill(&mut self, key: impl Fn(usize) -> u64) {
+        self.order = None;
         let mut place = 0;
         for (keys, lowest) in self.keys.chunks_mut(BLOCK).zip(&mut self.lowest) {
             *lowest = REFUSED;
@@ -96,7 +104,12 @@ impl Memo {
     /// Computes the key of the node at `place` anew.
     pub(crate) fn set(&mut self, place: usize, key: u64) {
         let block = place / BLOCK;
-        let before = std::mem::replace(&mut self.keys[place], key);
+        let before = self.keys[place];
+        if before == key {
+            return;
+        }
+        self.reorder(place, before, key);
+        self.keys[place] = key;
         if key <= self.lowest[block] {
             self.lowest[block] = key;
         } else if before == self.lowest[block] {
@@ -104,6 +117,42 @@ impl Memo {
             let keys = &self.keys[block * BLOCK..end];
             self.lowest[block] = keys.iter().copied().min().unwrap_or(REFUSED);
         }
+    }
+
+    /// Moves the node at `place`, whose key is to change, to where it belongs then.
+    fn reorder(&mut self, place: usize, before: u64, after: u64) {
+        let (Some(order), Ok(number)) = (&mut self.order, u32::try_from(place)) else { return };
+        let keys = &self.keys;
+        let stands = |order: &[u32], key: u64| {
+            order.partition_point(|&other| (keys[other as usize], other) < (key, number))
+        };
+        if before != REFUSED {
+            let at = stands(order, before);
+            if order.get(at) == Some(&number) {
+                order.remove(at);
+            }
+        }
+        if after != REFUSED {
+            let at = stands(order, after);
+            order.insert(at, number);
+        }
+    }
+
+    /// More has changed than is worth putting in order one by one.
+    pub(crate) fn disorder(&mut self) {
+        self.order = None;
+    }
+
+    /// The places of those that fit, by their keys; the first of equals first.
+    pub(crate) fn order(&mut self) -> &[u32] {
+        let keys = &self.keys;
+        self.order.get_or_insert_with(|| {
+            let fits = |&place: &u32| keys[place as usize] != REFUSED;
+            let all = 0..u32::try_from(keys.len()).unwrap_or(u32::MAX);
+            let mut places: Vec<u32> = all.filter(fits).collect();
+            places.sort_unstable_by_key(|&place| (keys[place as usize], place));
+            places
+        })
     }
 
     /// The first node with the lowest key.

@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use model::{CardModel, Node, PolicyName, Shape, Snapshot, Statistics};
 
-use memo::Memos;
 pub(crate) use memo::REFUSED;
+use memo::{FEW, Memo, Memos};
 pub(crate) use numbers::{Numbers, Typical};
 pub(crate) use row::{HOT, IDLE, Row, SELLS, Slot, View};
+use spec::Full;
 pub(crate) use spec::{Asks, Needs, OnePart, Spec, bit};
 use states::States;
 
@@ -116,12 +117,15 @@ impl Board {
 
     /// The places of the nodes that can take the pod, best first. As [`crate::rank`] orders them,
     /// but for the quota: that is asked by [`crate::fit`].
-    pub fn order(&self, ask: &Ask) -> Vec<usize> {
-        let keys = self.keys(ask);
-        let fits = |place: &usize| keys[*place] != REFUSED;
-        let mut places: Vec<usize> = (0..keys.len()).filter(fits).collect();
-        places.sort_by_key(|&place| keys[place]);
-        places
+    pub fn order(&mut self, ask: &Ask) -> Vec<usize> {
+        let spec = self.spec(ask);
+        if !spec.is_everything() {
+            return in_order(self.keys_of(&spec, ask));
+        }
+        let mut memo = self.recall(&spec, ask);
+        let order = memo.order().iter().map(|&place| place as usize).collect();
+        self.memos.put(memo);
+        order
     }
 
     /// Changes the node at `place`.
@@ -144,24 +148,33 @@ impl Board {
             let best = keys.min_by_key(|(_, key)| *key);
             return best.filter(|(_, key)| *key != REFUSED).map(|(place, _)| place);
         }
-        let mut memo = self.memos.take(&spec, self.rows.len());
-        let mut one = self.one(&spec);
+        let memo = self.recall(&spec, ask);
+        let best = memo.best();
+        self.memos.put(memo);
+        best
+    }
+
+    /// The keys for `spec`, brought up to date.
+    fn recall(&mut self, spec: &Spec, ask: &Ask) -> Memo {
+        let mut memo = self.memos.take(spec, self.rows.len());
+        let mut one = self.one(spec);
         if let Some(changed) = self.memos.changed(&memo) {
+            if changed.len() > FEW {
+                memo.disorder();
+            }
             for place in changed.iter().map(|&place| place as usize) {
-                memo.set(place, self.key(place, &spec, one.as_ref(), ask));
+                memo.set(place, self.key(place, spec, one.as_ref(), ask));
             }
         } else {
             // Every card is looked at: weighing each state once saves most of it.
             if let Some(one) = &mut one
                 && self.states.slots().len() < self.slots.len() / 2
             {
-                one.weigh_states(&spec, self.states.slots(), &self.numbers);
+                one.weigh_states(spec, self.states.slots(), &self.numbers);
             }
-            memo.fill(|place| self.key(place, &spec, one.as_ref(), ask));
+            memo.fill(|place| self.key(place, spec, one.as_ref(), ask));
         }
-        let best = memo.best();
-        self.memos.put(memo);
-        best
+        memo
     }
 
     /// Where every node stands for `ask`: the lowest first, [`REFUSED`] if it does not fit.
@@ -195,6 +208,9 @@ impl Board {
         let mut spec = Spec::of(ask, &self.models, resource);
         if self.models.len() > 63 && !matches!(spec.asks, Asks::Host) {
             spec.asks = Asks::Several;
+        }
+        if matches!(spec.asks, Asks::Several) {
+            spec.full = Some(Box::new(Full::of(ask)));
         }
         spec
     }
@@ -296,4 +312,13 @@ impl Board {
         });
         u8::try_from(place.min(63)).unwrap_or(63)
     }
+}
+
+/// The places of those that fit, by their keys; the first of equals first.
+fn in_order(keys: impl Iterator<Item = u64>) -> Vec<usize> {
+    let fits = |(_, key): &(usize, u64)| *key != REFUSED;
+    let mut places: Vec<(u64, usize)> =
+        keys.enumerate().filter(fits).map(|(place, key)| (key, place)).collect();
+    places.sort_unstable();
+    places.into_iter().map(|(_, place)| place).collect()
 }

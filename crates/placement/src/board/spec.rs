@@ -1,6 +1,12 @@
 //! A question packed like the rows it is put to.
 
-use model::{Affinity, CardModel, MemoryAsk, Near, Part, PolicyName, Request};
+use std::fmt::Write as _;
+use std::hash::{Hash, Hasher};
+
+use model::{
+    Affinity, Allowance, CardModel, ContainerRequest, MemoryAsk, Near, Part, PolicyName, Request,
+    Selector,
+};
 
 use super::row::{IDLE, Row, SELLS, Slot};
 use crate::Ask;
@@ -19,6 +25,48 @@ pub(crate) struct Spec {
     pub(crate) policy: PolicyName,
     /// How near to one another it prefers several cards.
     pub(crate) near: Option<Near>,
+    /// All that it asks, where the numbers do not say it.
+    pub(crate) full: Option<Box<Full>>,
+}
+
+/// A question that is put to each node in full, beyond what every [`Spec`] has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Full {
+    containers: Vec<ContainerRequest>,
+    one_card: bool,
+    selector: Selector,
+    affinity: Affinity,
+    allowance: Allowance,
+    device: PolicyName,
+}
+
+impl Full {
+    pub(crate) fn of(ask: &Ask) -> Self {
+        let Request { containers, one_card, selector, affinity, .. } = ask.request;
+        Self {
+            containers: containers.clone(),
+            one_card: *one_card,
+            selector: selector.clone(),
+            affinity: *affinity,
+            allowance: ask.allowance.clone(),
+            device: ask.policy.device,
+        }
+    }
+}
+
+impl Hash for Full {
+    /// By how it prints: the nouns it is made of have no hash of their own.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        struct Into<'a, H>(&'a mut H);
+        impl<H: Hasher> std::fmt::Write for Into<'_, H> {
+            fn write_str(&mut self, text: &str) -> std::fmt::Result {
+                self.0.write(text.as_bytes());
+                Ok(())
+            }
+        }
+        // Writing into a hasher cannot fail.
+        let _ = write!(Into(state), "{self:?}");
+    }
 }
 
 /// What it asks of the cards.
@@ -61,13 +109,15 @@ impl Spec {
                 }
                 Affinity::Any | Affinity::Prefer(_) | Affinity::Require(_) => None,
             },
+            full: None,
         }
     }
 
-    /// Whether pods with the same numbers always get the same answer: the policy looks at
-    /// nothing else, and the numbers say all that the pod asks.
+    /// Whether pods with the same question always get the same answer: no policy looks at
+    /// anything else.
     pub(crate) fn is_everything(&self) -> bool {
-        !matches!(self.asks, Asks::Several) && self.policy != PolicyName::Random
+        let device = self.full.as_ref().map(|full| full.device);
+        self.policy != PolicyName::Random && device != Some(PolicyName::Random)
     }
 
     /// Whether the host of `row` has room and tickets.

@@ -3,7 +3,9 @@
 //! The webhook is a courtesy to people. What must never happen, such as a tenant writing its own
 //! placement, is kept from happening by the policy inside the API server (`deploy/`).
 
-use std::collections::BTreeSet;
+mod copied;
+mod reach;
+
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -12,6 +14,7 @@ use model::{Part, Pod, names};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use self::reach::sees_all_cards;
 use crate::metrics::{Outcome, Shared};
 use crate::service::Answer;
 
@@ -58,6 +61,19 @@ pub struct Verdict {
     pub warnings: Vec<String>,
     /// What is changed on it, as a JSON patch.
     pub patch: Vec<Value>,
+}
+
+impl Verdict {
+    /// Takes an annotation off that only a scheduler writes.
+    fn drop_copied(&mut self, pod: &Pod, key: &str) {
+        if pod.annotations.contains_key(key) {
+            let path =
+                format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+            self.patch.push(json!({"op": "remove", "path": path}));
+            let why = "only nanogpu says where a pod goes";
+            self.warnings.push(format!("annotation {key} is left out: {why}"));
+        }
+    }
 }
 
 impl Admission {
@@ -107,13 +123,7 @@ impl Admission {
             }
         };
         for key in [names::PLACEMENT, names::RETRY] {
-            if pod.annotations.contains_key(key) {
-                let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
-                verdict.patch.push(json!({"op": "remove", "path": path}));
-                verdict.warnings.push(format!(
-                    "annotation {key} is left out: only nanogpu says where a pod goes"
-                ));
-            }
+            verdict.drop_copied(&pod, key);
         }
         let pod = self.fill_in(pod, &mut verdict);
         let asked = match read(&pod, &self.settings) {
@@ -124,6 +134,9 @@ impl Admission {
                 return verdict;
             }
         };
+        for key in copied::keys(&asked, &pod, &self.settings) {
+            verdict.drop_copied(&pod, &key);
+        }
         if !self.options.allow_privileged
             && asks_for_a_share(&asked)
             && let Some(why) = sees_all_cards(object, &asked)
@@ -194,35 +207,6 @@ fn asks_for_a_share(asked: &Asked) -> bool {
     asked.request.containers.iter().any(|c| matches!(c.part, Part::Share { .. }))
 }
 
-/// Why a limit would be none: the pod reaches every card of its node.
-fn sees_all_cards(object: &Value, asked: &Asked) -> Option<String> {
-    let spec = object.get("spec")?;
-    let shares: BTreeSet<&str> = asked.request.containers.iter().map(|c| c.name.as_str()).collect();
-    for list in ["initContainers", "containers"] {
-        for container in spec.get(list).and_then(Value::as_array).into_iter().flatten() {
-            let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
-            let privileged = container.pointer("/securityContext/privileged");
-            if privileged == Some(&Value::Bool(true)) && shares.contains(name) {
-                return Some(format!(
-                    "container {name} is privileged and would see every card of its node; a share needs an ordinary container, or whole cards"
-                ));
-            }
-        }
-    }
-    for volume in spec.get("volumes").and_then(Value::as_array).into_iter().flatten() {
-        let path = volume.pointer("/hostPath/path").and_then(Value::as_str).unwrap_or_default();
-        let path = path.trim_end_matches('/');
-        let whole_host = volume.get("hostPath").is_some() && path.is_empty();
-        if whole_host || path == "/dev" || path.starts_with("/dev/nvidia") {
-            let shown = if path.is_empty() { "/" } else { path };
-            return Some(format!(
-                "the pod mounts {shown} of its node and would reach every card; a share needs a pod without it, or whole cards"
-            ));
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,21 +248,53 @@ mod tests {
     }
 
     #[test]
+    fn placements_of_the_dialects_are_dropped_too_and_choices_stay() {
+        let table = [
+            ("aliyun.com/gpu-mem", "2", "ALIYUN_COM_GPU_MEM_IDX"),
+            ("nano-gpu/gpu-percent", "20", "nano-gpu/container-c"),
+            ("nvidia.com/vcuda-core", "20", "nvidia.com/predicate-gpu-idx-0"),
+            ("tencent.com/vcuda-core", "20", "tencent.com/predicate-time"),
+            ("nvidia.com/gpu", "1", "hami.io/vgpu-devices-to-allocate"),
+        ];
+        for (resource, value, key) in table {
+            let mut limits = json!({resource: value});
+            if let Some(vcuda) = resource.strip_suffix("core") {
+                limits[format!("{vcuda}memory")] = json!("4");
+            }
+            if resource == "nvidia.com/gpu" {
+                limits["nvidia.com/gpumem"] = json!("3000");
+            }
+            let mut copied = pod(&limits);
+            copied["metadata"]["annotations"] =
+                json!({key: "1", "nvidia.com/use-gputype": "T4", "team/owner": "x"});
+            let verdict = admission(AdmissionOptions::default()).judge(&copied, "team");
+            assert_eq!(verdict.refused, None, "{resource}");
+            let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
+            assert_eq!(verdict.patch, [json!({"op": "remove", "path": path})], "{resource}");
+        }
+    }
+
+    #[test]
     fn whoever_sees_every_card_gets_no_share_but_may_get_whole_cards() {
         let strict = admission(AdmissionOptions::default());
         for (percent, refused) in [("20", true), ("100", false)] {
             let mut privileged = pod(&json!({"nano-gpu/gpu-percent": percent}));
             privileged["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
             assert_eq!(strict.judge(&privileged, "team").refused.is_some(), refused);
-            for path in ["/dev", "/dev/", "/", "/dev/nvidia0"] {
+            let every_spelling =
+                ["//dev", "/./dev", "/dev/../dev", "/dev//nvidia0", "/data/../dev/", "/.."];
+            let those = ["/dev", "/dev/", "/", "", "/dev/nvidia0", "/dev/char", "/dev/dri/card0"];
+            for path in those.into_iter().chain(every_spelling) {
                 let mut mounts = pod(&json!({"nano-gpu/gpu-percent": percent}));
                 mounts["spec"]["volumes"] = json!([{"name": "v", "hostPath": {"path": path}}]);
                 assert_eq!(strict.judge(&mounts, "team").refused.is_some(), refused, "{path}");
             }
         }
         let mut other = pod(&json!({"nano-gpu/gpu-percent": "20"}));
-        other["spec"]["volumes"] = json!([{"name": "v", "hostPath": {"path": "/data"}}]);
-        assert_eq!(strict.judge(&other, "team").refused, None);
+        for path in ["/data", "/dev/shm", "/devices", "/dev/infiniband", "/data/dev"] {
+            other["spec"]["volumes"] = json!([{"name": "v", "hostPath": {"path": path}}]);
+            assert_eq!(strict.judge(&other, "team").refused, None, "{path}");
+        }
         let lenient = admission(AdmissionOptions { allow_privileged: true, ..Default::default() });
         other["spec"]["volumes"] = json!([{"name": "v", "hostPath": {"path": "/dev"}}]);
         assert_eq!(lenient.judge(&other, "team").refused, None);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dialect::MemoryUnit;
 use model::{Claim, Node};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::service::Service;
 
@@ -14,6 +15,9 @@ pub(super) struct Inspected {
     nodes: Vec<InspectedNode>,
     #[serde(skip_serializing_if = "String::is_empty")]
     error: String,
+    /// Not gpushare's: its tools pass over what they do not know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    quotas: Vec<Value>,
 }
 
 #[derive(Debug, Serialize)]
@@ -49,18 +53,19 @@ pub(super) fn all(service: &Service) -> Inspected {
     let picture = service.handle.picture();
     let nodes = picture.snapshot.nodes().iter().filter(|node| !node.devices.is_empty());
     let unit = service.settings.gpushare_unit;
-    Inspected { nodes: nodes.map(|node| inspect(node, unit)).collect(), error: String::new() }
+    let nodes = nodes.map(|node| inspect(node, unit)).collect();
+    Inspected { nodes, error: String::new(), quotas: super::shapes::quotas(service) }
 }
 
 pub(super) fn one(service: &Service, name: &str) -> Inspected {
     let picture = service.handle.picture();
     let found = picture.snapshot.nodes().iter().find(|node| node.name.as_str() == name);
     match found {
-        Some(node) => Inspected {
-            nodes: vec![inspect(node, service.settings.gpushare_unit)],
-            error: String::new(),
-        },
-        None => Inspected { nodes: Vec::new(), error: format!("node {name} is not known") },
+        Some(node) => {
+            let nodes = vec![inspect(node, service.settings.gpushare_unit)];
+            Inspected { nodes, ..Inspected::default() }
+        }
+        None => Inspected { error: format!("node {name} is not known"), ..Inspected::default() },
     }
 }
 

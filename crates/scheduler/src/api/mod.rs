@@ -1,7 +1,10 @@
 //! What people and tools may ask: what there is, who has it, why a pod waits, what would happen.
 
+mod events;
+mod history;
 mod inspect;
 mod openapi;
+mod scope;
 mod shapes;
 mod simulate;
 mod snapshot;
@@ -11,19 +14,25 @@ mod why;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use kubeapi::May;
 
+pub use events::Live;
+pub(crate) use history::keep;
+
+use self::scope::Scope;
 use crate::http::Reading;
 
 type Shared = State<Arc<Reading>>;
 
-/// The routes, each by a token.
+/// The routes, each by a token, and each within the limits. A stream has limits of its own.
 pub(crate) fn routes(reading: &Arc<Reading>) -> Router {
-    Router::new()
+    let stream = Router::new().route("/api/v1/events", get(events::events));
+    let single = Router::new()
         .route("/gpushare-scheduler/inspect", get(inspect_all))
         .route("/gpushare-scheduler/inspect/{node}", get(inspect_node))
         .route("/scheduler/status", get(status))
@@ -34,24 +43,32 @@ pub(crate) fn routes(reading: &Arc<Reading>) -> Router {
         .route("/api/v1/shares", get(shares))
         .route("/api/v1/quotas", get(quotas))
         .route("/api/v1/decisions", get(decisions))
+        .route("/api/v1/history", get(history))
         .route("/api/v1/snapshot", get(snapshot))
         .route("/api/v1/why/{namespace}/{pod}", get(why))
         .route("/api/v1/simulate", post(simulate))
         .route("/api/v1/openapi.json", get(openapi))
-        .with_state(reading.clone())
+        .merge(crate::dashboard::routes())
+        .layer(from_fn_with_state(reading.clone(), gated));
+    single.merge(stream).with_state(reading.clone())
 }
 
-/// Checks the caller and a place to work in, then answers.
+/// A place to work in for every request, before anything is done for it.
+async fn gated(State(reading): Shared, request: Request, next: Next) -> Response {
+    let _turn = match reading.gate.enter().await {
+        Ok(turn) => turn,
+        Err(busy) => return *busy,
+    };
+    next.run(request).await
+}
+
+/// Checks the caller, then answers.
 macro_rules! guarded {
     ($name:ident, $may:expr, $answer:expr) => {
         async fn $name(State(reading): Shared, headers: HeaderMap) -> Response {
             if let Err(no) = reading.check(&headers, $may).await {
                 return *no;
             }
-            let _turn = match reading.gate.enter().await {
-                Ok(turn) => turn,
-                Err(busy) => return *busy,
-            };
             axum::Json($answer(&reading.service)).into_response()
         }
     };
@@ -61,11 +78,35 @@ guarded!(inspect_all, May::SeeAllPods, |s: &crate::service::Service| inspect::al
 guarded!(status, May::SeeNodes, status::status);
 guarded!(nodes, May::SeeNodes, shapes::nodes);
 guarded!(devices, May::SeeNodes, shapes::devices);
-guarded!(pods, May::SeeAllPods, shapes::pods);
-guarded!(shares, May::SeeAllPods, shapes::shares);
-guarded!(quotas, May::SeeAllPods, shapes::quotas);
 guarded!(decisions, May::SeeAllPods, |s: &crate::service::Service| s.decisions.all());
 guarded!(snapshot, May::SeeAllPods, snapshot::export);
+
+async fn pods(State(reading): Shared, Query(scope): Query<Scope>, headers: HeaderMap) -> Response {
+    scope.answer(&reading, &headers, shapes::pods).await
+}
+
+async fn shares(
+    State(reading): Shared,
+    Query(scope): Query<Scope>,
+    headers: HeaderMap,
+) -> Response {
+    scope.answer(&reading, &headers, shapes::shares).await
+}
+
+async fn quotas(
+    State(reading): Shared,
+    Query(scope): Query<Scope>,
+    headers: HeaderMap,
+) -> Response {
+    scope.answer(&reading, &headers, shapes::quotas).await
+}
+
+async fn history(State(reading): Shared, headers: HeaderMap) -> Response {
+    match reading.check(&headers, May::SeeNodes).await {
+        Ok(()) => axum::Json(reading.live.history.shown()).into_response(),
+        Err(no) => *no,
+    }
+}
 
 async fn inspect_node(
     State(reading): Shared,
@@ -86,10 +127,6 @@ async fn why(
     if let Err(no) = reading.check(&headers, May::SeePods(namespace.clone())).await {
         return *no;
     }
-    let _turn = match reading.gate.enter().await {
-        Ok(turn) => turn,
-        Err(busy) => return *busy,
-    };
     if let Some(answer) = why::why(&reading.service, &namespace, &pod) {
         return axum::Json(answer).into_response();
     }
@@ -98,6 +135,9 @@ async fn why(
 }
 
 async fn simulate(State(reading): Shared, headers: HeaderMap, request: Request) -> Response {
+    if let Err(no) = reading.check_known(&headers).await {
+        return *no;
+    }
     let body = match reading.gate.body(request.into_body()).await {
         Ok(body) => body,
         Err(no) => return *no,
@@ -109,10 +149,6 @@ async fn simulate(State(reading): Shared, headers: HeaderMap, request: Request) 
     if let Err(no) = reading.check(&headers, May::SeePods(asked.namespace())).await {
         return *no;
     }
-    let _turn = match reading.gate.enter().await {
-        Ok(turn) => turn,
-        Err(busy) => return *busy,
-    };
     axum::Json(simulate::simulate(&reading.service, &asked)).into_response()
 }
 

@@ -3,13 +3,15 @@
 use serde_json::{Value, json};
 
 /// Every route with its sentence.
-const ROUTES: [(&str, &str, &str); 12] = [
+const ROUTES: [(&str, &str, &str); 14] = [
     ("/api/v1/nodes", "get", "Nodes, with their agents, hosts and problems"),
     ("/api/v1/devices", "get", "Cards, with what is free on each"),
     ("/api/v1/pods", "get", "Pods that hold or want cards"),
     ("/api/v1/shares", "get", "What each pod holds of each card"),
     ("/api/v1/quotas", "get", "What namespaces may hold and hold"),
     ("/api/v1/decisions", "get", "The last decision about each pod"),
+    ("/api/v1/history", "get", "Use of the cluster over the last hour"),
+    ("/api/v1/events", "get", "A stream (SSE) that says when to look again"),
     ("/api/v1/snapshot", "get", "The cluster as nanogpu-sim reads it"),
     ("/api/v1/why/{namespace}/{pod}", "get", "Why a pod waits, and what would help"),
     ("/api/v1/simulate", "post", "Would this pod fit, where, and whom would it displace"),

@@ -97,7 +97,9 @@ pub(super) fn pods(service: &Service) -> Vec<Value> {
             }));
         }
     }
-    for pending in service.handle.pods.all_pending() {
+    let mut pending = service.handle.pods.all_pending();
+    pending.sort_by(|a, b| a.seen.pod.id.uid.cmp(&b.seen.pod.id.uid));
+    for pending in pending {
         let pod = &pending.seen.pod;
         if picture.reserved.contains_key(&pod.id.uid) {
             continue;
@@ -132,6 +134,12 @@ pub(super) fn shares(service: &Service) -> Vec<Value> {
 
 pub(super) fn quotas(service: &Service) -> Vec<Value> {
     let picture = service.handle.picture();
+    // Of which ConfigMap a rule is nobody remembers once both are one: each says how it stands.
+    let sources: serde_json::Map<String, Value> = picture
+        .quotas
+        .iter()
+        .map(|(source, state)| ((*source).to_owned(), state.to_string().into()))
+        .collect();
     let of = |(namespace, allowance): (&String, &Allowance)| {
         let rules: Vec<Value> = allowance
             .rules
@@ -145,7 +153,10 @@ pub(super) fn quotas(service: &Service) -> Vec<Value> {
             })
             .collect();
         let others = allowance.unlisted == model::Unlisted::Allowed;
-        json!({"namespace": namespace, "rules": rules, "othersAllowed": others, "pools": allowance.pools})
+        json!({
+            "namespace": namespace, "rules": rules, "othersAllowed": others,
+            "pools": allowance.pools, "sources": sources,
+        })
     };
     picture.snapshot.allowances().iter().map(of).collect()
 }

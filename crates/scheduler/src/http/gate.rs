@@ -39,7 +39,13 @@ impl Gate {
 
     /// A place to work in, once there is one.
     pub async fn enter(&self) -> Result<SemaphorePermit<'_>, Box<Response>> {
-        match tokio::time::timeout(self.limits.turn, self.room.acquire()).await {
+        self.enter_within(self.limits.turn).await
+    }
+
+    /// The same for a caller that waits for at most so long.
+    pub async fn enter_within(&self, turn: Duration) -> Result<SemaphorePermit<'_>, Box<Response>> {
+        let turn = turn.min(self.limits.turn);
+        match tokio::time::timeout(turn, self.room.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(self.refuse(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -51,8 +57,13 @@ impl Gate {
 
     /// The whole body, within the limits. No body is an error, as with the systems we replace.
     pub async fn body(&self, body: Body) -> Result<Bytes, Box<Response>> {
+        self.body_within(body, self.limits.arrive).await
+    }
+
+    /// The same for a body that takes at most so long.
+    pub async fn body_within(&self, body: Body, arrive: Duration) -> Result<Bytes, Box<Response>> {
         let read = axum::body::to_bytes(body, self.limits.body);
-        let bytes = match tokio::time::timeout(self.limits.arrive, read).await {
+        let bytes = match tokio::time::timeout(arrive.min(self.limits.arrive), read).await {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(error)) => {
                 let text = std::error::Error::source(&error).map(ToString::to_string);

@@ -5,9 +5,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use axum_server::Handle;
-use axum_server::tls_rustls::RustlsConfig;
+use axum_server::accept::{Accept, NoDelayAcceptor};
+use axum_server::service::SendService;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use axum_server::{Handle, Server};
+use http::Request;
+use hyper::body::Incoming;
 use telemetry::Stopping;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
 /// How callers are known.
 #[derive(Debug, Clone)]
@@ -50,8 +56,10 @@ pub enum ListenError {
     },
 }
 
-/// How long a client may take to send a request's head.
-const HEAD: Duration = Duration::from_secs(10);
+/// How long a connection may do nothing between requests, or take to send a request's head: hyper
+/// counts both as one. Longer than kube-scheduler keeps a connection it does not use (90 seconds), so
+/// that it is never we who close one just when the next request is sent.
+const HEAD: Duration = Duration::from_mins(2);
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -88,28 +96,36 @@ pub async fn serve(bound: Bound, mut stopping: Stopping, drain: Duration) -> io:
         stopping.asked().await;
         stop.graceful_shutdown(Some(drain));
     });
-    let service = bound.router.into_make_service();
+    let listener = bound.listener;
     match bound.mode {
         Mode::Loopback | Mode::Plain => {
-            let mut server = axum_server::from_tcp(bound.listener)?.handle(handle);
-            server
-                .http_builder()
-                .http1()
-                .timer(hyper_util::rt::TokioTimer::new())
-                .header_read_timeout(HEAD);
-            server.serve(service).await
+            let server = axum_server::from_tcp(listener)?.acceptor(NoDelayAcceptor);
+            answer(server, handle, bound.router).await
         }
         Mode::Tls(config) => {
-            let acceptor =
-                axum_server::tls_rustls::RustlsAcceptor::new(config).handshake_timeout(HANDSHAKE);
-            let mut server =
-                axum_server::from_tcp(bound.listener)?.acceptor(acceptor).handle(handle);
-            server
-                .http_builder()
-                .http1()
-                .timer(hyper_util::rt::TokioTimer::new())
-                .header_read_timeout(HEAD);
-            server.serve(service).await
+            let acceptor = RustlsAcceptor::new(config).handshake_timeout(HANDSHAKE);
+            let server =
+                axum_server::from_tcp(listener)?.acceptor(acceptor.acceptor(NoDelayAcceptor));
+            answer(server, handle, bound.router).await
         }
     }
+}
+
+/// Answers are written in one piece, so there is nothing to wait for (`NoDelayAcceptor`). Only
+/// HTTP/1: nobody who calls us speaks anything else, and its limits are those we know.
+async fn answer<A>(
+    server: Server<SocketAddr, A>,
+    handle: Handle<SocketAddr>,
+    router: Router,
+) -> io::Result<()>
+where
+    A: Accept<TcpStream, Router> + Clone + Send + Sync + 'static,
+    A::Stream: AsyncRead + AsyncWrite + Unpin + Send,
+    A::Service: SendService<Request<Incoming>> + Send,
+    A::Future: Send,
+{
+    let mut server = server.handle(handle).http1_only();
+    let timer = hyper_util::rt::TokioTimer::new();
+    server.http_builder().http1().timer(timer).header_read_timeout(HEAD);
+    server.serve(router.into_make_service()).await
 }

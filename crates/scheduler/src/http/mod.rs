@@ -2,12 +2,17 @@
 
 mod gate;
 mod listening;
+mod profile;
+mod profiling;
 mod reading;
 mod routes;
 
+pub use crate::api::Live;
 pub(crate) use gate::error;
 pub use gate::{Gate, Limits};
 pub use listening::{ListenError, Listener, Mode, serve};
+pub use profile::Profile;
+pub use profiling::profile_routes;
 pub use reading::Reading;
 pub(crate) use routes::finish;
 pub use routes::{Doors, admission_routes, health_routes, read_routes, verb_routes};

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use kubeapi::{May, ReviewError, Reviews};
+use kubeapi::{Caller, May, ReviewError, Reviews};
 
 use super::gate::Gate;
+use crate::api::Live;
 use crate::service::Service;
 
 /// What the read API reaches.
@@ -18,18 +19,34 @@ pub struct Reading {
     pub reviews: Option<Reviews>,
     /// Limits.
     pub gate: Gate,
+    /// Streams and history.
+    pub live: Live,
 }
 
 impl Reading {
-    /// Whether the sender of `headers` may.
-    pub async fn check(&self, headers: &HeaderMap, may: May) -> Result<(), Box<Response>> {
+    /// Whether the sender of `headers` is anybody: before anything else of theirs is read.
+    pub async fn check_known(&self, headers: &HeaderMap) -> Result<(), Box<Response>> {
         let Some(reviews) = &self.reviews else { return Ok(()) };
+        self.caller(reviews, headers).await.map(|_| ())
+    }
+
+    async fn caller(
+        &self,
+        reviews: &Reviews,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Box<Response>> {
         let token = headers
             .get(header::AUTHORIZATION)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "));
         let Some(token) = token else { return Err(self.turn_away(&ReviewError::Unknown)) };
-        let caller = reviews.who(token).await.map_err(|error| self.turn_away(&error))?;
+        reviews.who(token).await.map_err(|error| self.turn_away(&error))
+    }
+
+    /// Whether the sender of `headers` may.
+    pub async fn check(&self, headers: &HeaderMap, may: May) -> Result<(), Box<Response>> {
+        let Some(reviews) = &self.reviews else { return Ok(()) };
+        let caller = self.caller(reviews, headers).await?;
         match reviews.may(&caller, &may).await {
             Ok(true) => Ok(()),
             Ok(false) => {

@@ -1,6 +1,7 @@
 //! The routes: those of the systems we replace, and our own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -22,10 +23,14 @@ use crate::service::{Answer, Service};
 pub struct Doors {
     /// The extender.
     pub service: Arc<Service>,
-    /// Hands binds to the leader.
+    /// Hands to the leader what is its business.
     pub peers: Arc<Peers>,
     /// Limits of the verbs.
     pub gate: Gate,
+    /// Limits of the webhook: whoever reaches it may send, and must not hold up a verb.
+    pub webhook: Gate,
+    /// Limits of `/metrics`, which is long.
+    pub scrapes: Gate,
     /// Whether all is well.
     pub health: Arc<Health>,
     /// What `/metrics` shows.
@@ -33,6 +38,11 @@ pub struct Doors {
 }
 
 type Shared = State<Arc<Doors>>;
+
+/// How long a bind may wait for its turn, and how long its few bytes may take. With
+/// `--bind-seconds` this must stay below kube-scheduler's `httpTimeout`: an answer that nobody waits
+/// for any more is one that nobody knows.
+const BIND_DOOR: Duration = Duration::from_secs(2);
 
 /// The extender's verbs, under every prefix people have configured.
 pub fn verb_routes(doors: &Arc<Doors>) -> Router {
@@ -50,7 +60,8 @@ pub fn verb_routes(doors: &Arc<Doors>) -> Router {
     finish(router.with_state(doors.clone()))
 }
 
-/// What a probe and a scraper read.
+/// What a probe and a scraper read. Probes do no work to speak of and have no limit: they must be
+/// answered above all when others are turned away.
 pub fn health_routes(doors: &Arc<Doors>) -> Router {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -71,11 +82,11 @@ pub fn admission_routes(doors: &Arc<Doors>, admission: Arc<Admission>) -> Router
     let review = move |request: Request| {
         let (doors, admission) = (doors.clone(), admission.clone());
         async move {
-            let _turn = match doors.gate.enter().await {
+            let _turn = match doors.webhook.enter().await {
                 Ok(turn) => turn,
                 Err(busy) => return *busy,
             };
-            match doors.gate.body(request.into_body()).await {
+            match doors.webhook.body(request.into_body()).await {
                 Ok(body) => send(admission.review(&body)),
                 Err(refused) => *refused,
             }
@@ -108,8 +119,11 @@ async fn filter(State(doors): Shared, request: Request) -> Response {
         Ok(body) => body,
         Err(refused) => return *refused,
     };
+    if forwarded {
+        return send(doors.service.refused_elsewhere(&body));
+    }
     let (answer, refused) = doors.service.filter_noting(&body);
-    if let Some(pod) = refused.filter(|_| !forwarded && doors.peers.has_leader()) {
+    if let Some(pod) = refused.filter(|_| doors.peers.has_leader()) {
         let doors = doors.clone();
         tokio::spawn(async move {
             if doors.peers.pass_on(&body).await {
@@ -129,7 +143,22 @@ async fn prioritize(State(doors): Shared, request: Request) -> Response {
 }
 
 async fn preempt(State(doors): Shared, request: Request) -> Response {
-    plain(&doors, request, Service::preempt).await
+    if let Some(not_ready) = not_ready(&doors) {
+        return not_ready;
+    }
+    let _turn = match doors.gate.enter().await {
+        Ok(turn) => turn,
+        Err(busy) => return *busy,
+    };
+    let forwarded = request.headers().contains_key(crate::peers::FORWARDED);
+    let body = match doors.gate.body(request.into_body()).await {
+        Ok(body) => body,
+        Err(refused) => return *refused,
+    };
+    if !forwarded && let Some(answer) = doors.peers.forward_preempt(&body).await {
+        return send(answer);
+    }
+    send(doors.service.preempt(&body))
 }
 
 async fn plain(
@@ -173,12 +202,12 @@ async fn bind(State(doors): Shared, request: Request) -> Response {
     if let Some(not_ready) = not_ready(&doors) {
         return not_ready;
     }
-    let _turn = match doors.gate.enter().await {
+    let _turn = match doors.gate.enter_within(BIND_DOOR).await {
         Ok(turn) => turn,
         Err(busy) => return *busy,
     };
     let forwarded = request.headers().contains_key(crate::peers::FORWARDED);
-    let body = match doors.gate.body(request.into_body()).await {
+    let body = match doors.gate.body_within(request.into_body(), BIND_DOOR).await {
         Ok(body) => body,
         Err(refused) => return *refused,
     };
@@ -207,6 +236,10 @@ async fn readyz(State(doors): Shared) -> Response {
 }
 
 async fn metrics(State(doors): Shared) -> Response {
+    let _turn = match doors.scrapes.enter().await {
+        Ok(turn) => turn,
+        Err(busy) => return *busy,
+    };
     ([(header::CONTENT_TYPE, Numbers::CONTENT_TYPE)], doors.numbers.text()).into_response()
 }
 

@@ -40,9 +40,14 @@ impl Learning {
             return false;
         }
         let nodes = snapshot.nodes().iter().map(AsRef::as_ref);
-        self.statistics = Arc::new(learn(&self.workload, nodes));
+        let learned = learn(&self.workload, nodes);
         self.dirty = false;
         self.learned_at = Some(now);
+        if learned == *self.statistics {
+            // Whoever ranked by it need not rank anew.
+            return false;
+        }
+        self.statistics = Arc::new(learned);
         true
     }
 }

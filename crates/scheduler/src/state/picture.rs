@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use model::{Holder, Node, NodeName, PodUid, Request, Snapshot};
 
+use super::quotas::QuotaState;
+
 /// The cluster at one moment, and what is promised.
 #[derive(Debug, Clone, Default)]
 pub struct Picture {
@@ -16,6 +18,8 @@ pub struct Picture {
     /// Pods for which others were evicted, placed where they will be. What they will hold is not
     /// free for pods of no higher priority.
     pub nominees: Vec<Arc<Holder>>,
+    /// How it stands with the texts of quotas.
+    pub quotas: Arc<BTreeMap<&'static str, QuotaState>>,
 }
 
 impl Picture {
@@ -44,15 +48,12 @@ impl Picture {
             }
             Arc::new(seen)
         });
-        let allowances = Arc::new(self.snapshot.allowances().clone());
-        let seen = Snapshot::new(nodes.collect(), allowances);
-        Cow::Owned(seen.with_statistics(self.snapshot.statistics().clone()))
+        Cow::Owned(self.snapshot.with_sorted_nodes(nodes.collect()))
     }
 
-    /// The nodes of these names that are known, as a snapshot of their own.
+    /// The nodes of these names that are known, as a snapshot of their own. The names are sorted.
     pub fn part(snapshot: &Snapshot, names: &[NodeName]) -> Snapshot {
         let nodes = names.iter().filter_map(|name| snapshot.node(name).cloned()).collect();
-        let allowances = Arc::new(snapshot.allowances().clone());
-        Snapshot::new(nodes, allowances).with_statistics(snapshot.statistics().clone())
+        snapshot.with_sorted_nodes(nodes)
     }
 }

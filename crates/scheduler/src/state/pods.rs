@@ -56,6 +56,11 @@ impl Pods {
         self.pending.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// Whether the pod is on a node.
+    pub fn is_bound(&self, uid: &PodUid) -> bool {
+        self.bound.read().unwrap_or_else(PoisonError::into_inner).contains_key(uid)
+    }
+
     /// The UID of the bound pod of this name.
     pub fn bound_named(&self, namespace: &str, name: &str) -> Option<PodUid> {
         let bound = self.bound.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,9 @@
 //! The two forms of quota, each with its last good text.
 
-use kubeapi::QuotaSource;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kubeapi::{QuotaSource, Source};
 use ledger::{Quota, QuotaError};
 
 /// What is in force.
@@ -8,6 +11,38 @@ use ledger::{Quota, QuotaError};
 pub(super) struct Quotas {
     gpu_admission: Option<Quota>,
     ours: Option<Quota>,
+    states: BTreeMap<&'static str, QuotaState>,
+}
+
+/// How it stands with one of the texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QuotaState {
+    /// There is none, and never was.
+    Absent,
+    /// What it says is in force.
+    InForce,
+    /// It cannot be read, and why.
+    Broken(String),
+    /// It was there and is gone.
+    Missing,
+}
+
+impl QuotaState {
+    /// Whether an earlier text is in force, or none although there is one.
+    pub fn keeps_the_last(&self) -> bool {
+        matches!(self, Self::Broken(_) | Self::Missing)
+    }
+}
+
+impl fmt::Display for QuotaState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("absent"),
+            Self::InForce => f.write_str("in force"),
+            Self::Broken(why) => write!(f, "broken, the last good one is in force: {why}"),
+            Self::Missing => f.write_str("missing, the last good one is in force"),
+        }
+    }
 }
 
 /// What became of a text.
@@ -24,7 +59,29 @@ pub(super) enum Change {
 }
 
 impl Quotas {
+    /// How it stands with each text that was looked for.
+    pub(super) fn states(&self) -> &BTreeMap<&'static str, QuotaState> {
+        &self.states
+    }
+
     pub(super) fn change(&mut self, source: QuotaSource, text: Option<&str>) -> Change {
+        let change = self.take(source, text);
+        let state = match &change {
+            Change::Now(_) => QuotaState::InForce,
+            Change::Broken(error) => {
+                let cause = std::error::Error::source(error);
+                QuotaState::Broken(
+                    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
+                )
+            }
+            Change::Missing => QuotaState::Missing,
+            Change::None => QuotaState::Absent,
+        };
+        self.states.insert(Source::Quota(source).as_str(), state);
+        change
+    }
+
+    fn take(&mut self, source: QuotaSource, text: Option<&str>) -> Change {
         let slot = match source {
             QuotaSource::GpuAdmission => &mut self.gpu_admission,
             QuotaSource::Ours => &mut self.ours,
@@ -60,5 +117,16 @@ mod tests {
         assert!(matches!(change(None), Change::Missing));
         let Change::Now(again) = change(Some(good)) else { panic!() };
         assert_eq!(first, again);
+        let state = |text| {
+            let mut quotas = Quotas::default();
+            quotas.change(QuotaSource::Ours, Some(r#"{"version":1,"namespaces":{}}"#));
+            quotas.change(QuotaSource::Ours, text);
+            quotas.states()["quota"].to_string()
+        };
+        assert_eq!(state(None), "missing, the last good one is in force");
+        assert!(
+            state(Some("{")).starts_with("broken, the last good one is in force: quota is not")
+        );
+        assert_eq!(state(Some(r#"{"version":1,"namespaces":{}}"#)), "in force");
     }
 }

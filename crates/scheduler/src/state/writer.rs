@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use dialect::{Asked, Settings, WriteError, Written, observe, read, write};
-use kubeapi::{Clock, Seen, SeenPod, Source};
-use ledger::{Event, Ledger, ReserveError};
+use dialect::{Asked, Settings, observe, read, write};
+use kubeapi::{Clock, Seen, SeenPod, Source, UnreadPod};
+use ledger::{Event, Ledger};
 use model::{
-    Device, DeviceId, Holder, Moment, Node, NodeName, Placement, PodUid, Request, Snapshot,
+    Claim, Device, DeviceId, Holder, Host, Moment, Node, NodeName, PodUid, Request, Snapshot,
     UnixNanos,
 };
-use placement::{Ask, NodeRefusal, Policy, choose};
+use placement::{Ask, Policy, choose};
 use telemetry::Health;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
+use super::handle::{Command, Handle, Reserved, Unreserved};
 use super::learning::Learning;
 use super::picture::Picture;
 use super::pods::{Pending, Pods};
@@ -30,143 +31,6 @@ pub struct WriterOptions {
     pub policy: Policy,
     /// How long a promised room is kept for a pod that does not come, in milliseconds.
     pub promise: u64,
-}
-
-/// A decision that is held for its pod.
-#[derive(Debug, Clone)]
-pub struct Reserved {
-    /// Where, and which cards.
-    pub placement: Placement,
-    /// What to write onto the pod.
-    pub written: Written,
-}
-
-/// Why a decision could not be held.
-#[derive(Debug, thiserror::Error)]
-pub enum Unreserved {
-    /// The node is not known.
-    #[error("node {0} is not known")]
-    NoNode(NodeName),
-    /// It no longer has room.
-    #[error("node {node}: {refusal}")]
-    NoRoom {
-        /// Which node.
-        node: NodeName,
-        /// Why.
-        refusal: Box<NodeRefusal>,
-    },
-    /// The ledger said no.
-    #[error(transparent)]
-    Ledger(#[from] ReserveError),
-    /// The pod's annotations have no room for the decision.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// We are stopping.
-    #[error("the scheduler is stopping")]
-    Stopping,
-}
-
-type Reply<T> = oneshot::Sender<T>;
-
-enum Command {
-    Reserve {
-        asked: Arc<Asked>,
-        pod: Arc<SeenPod>,
-        node: NodeName,
-        until: Moment,
-        void_after: Option<UnixNanos>,
-        reply: Reply<Result<Reserved, Unreserved>>,
-    },
-    Fence(PodUid, Reply<bool>),
-    Commit(PodUid, Reply<()>),
-    Release(PodUid, Reply<()>),
-    Promise(PodUid, NodeName, Reply<()>),
-    TakeOver(Vec<SeenPod>, Reply<()>),
-    WatchGone(Reply<()>),
-}
-
-/// How others talk to the writer.
-#[derive(Debug, Clone)]
-pub struct Handle {
-    commands: mpsc::Sender<Command>,
-    picture: Arc<ArcSwap<Picture>>,
-    /// Pending pods, looked up by readers.
-    pub pods: Arc<Pods>,
-    changed: watch::Receiver<u64>,
-}
-
-impl std::fmt::Debug for Command {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Command")
-    }
-}
-
-impl Handle {
-    /// The newest picture.
-    pub fn picture(&self) -> Arc<Picture> {
-        self.picture.load_full()
-    }
-
-    /// Counts the pictures published; waits on it see every change at least once.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.clone()
-    }
-
-    /// Chooses cards on `node` for the pod, and holds them until `until`. With `void_after` the
-    /// placement says of itself when it ends.
-    pub async fn reserve(
-        &self,
-        asked: Arc<Asked>,
-        pod: Arc<SeenPod>,
-        node: NodeName,
-        until: Moment,
-        void_after: Option<UnixNanos>,
-    ) -> Result<Reserved, Unreserved> {
-        let (reply, answer) = oneshot::channel();
-        let command = Command::Reserve { asked, pod, node, until, void_after, reply };
-        self.send(command, answer).await.unwrap_or(Err(Unreserved::Stopping))
-    }
-
-    /// Call before the Binding is sent. False: the reservation has ended, do not send it.
-    pub async fn fence(&self, pod: &PodUid) -> bool {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Fence(pod.clone(), reply), answer).await.unwrap_or(false)
-    }
-
-    /// Call when the Binding succeeded.
-    pub async fn commit(&self, pod: &PodUid) {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Commit(pod.clone(), reply), answer).await;
-    }
-
-    /// Call when the Binding certainly failed.
-    pub async fn release(&self, pod: &PodUid) {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Release(pod.clone(), reply), answer).await;
-    }
-
-    /// Keeps what is freed on `node` for the pod.
-    pub async fn promise(&self, pod: &PodUid, node: &NodeName) {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Promise(pod.clone(), node.clone(), reply), answer).await;
-    }
-
-    /// From now on remembers which pods go, until [`Handle::take_over`].
-    pub async fn watch_gone(&self) {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::WatchGone(reply), answer).await;
-    }
-
-    /// Counts what `pods`, read from the store, show and the watch has not shown yet.
-    pub async fn take_over(&self, pods: Vec<SeenPod>) {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::TakeOver(pods, reply), answer).await;
-    }
-
-    async fn send<T>(&self, command: Command, answer: oneshot::Receiver<T>) -> Option<T> {
-        self.commands.send(command).await.ok()?;
-        answer.await.ok()
-    }
 }
 
 /// Room that is kept for a pod.
@@ -193,8 +57,23 @@ pub struct Writer {
     /// Pods that went while a take-over reads the store.
     gone: Option<HashSet<PodUid>>,
     picture: Arc<ArcSwap<Picture>>,
+    /// Which state of the ledger the picture shows.
+    shown: u64,
+    /// What changed since, beside the ledger.
+    unshown: Unshown,
     commands: mpsc::Receiver<Command>,
     changed: watch::Sender<u64>,
+}
+
+/// What readers have not been told yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Unshown {
+    /// Nothing.
+    Nothing,
+    /// Something that is not in the picture: a pod that waits, a budget.
+    Beside,
+    /// Something the picture shows: a promise, what was learned.
+    Picture,
 }
 
 impl std::fmt::Debug for Writer {
@@ -230,6 +109,8 @@ impl Writer {
             promised: HashMap::new(),
             gone: None,
             picture,
+            shown: 0,
+            unshown: Unshown::Nothing,
             commands,
             changed,
         };
@@ -242,15 +123,15 @@ impl Writer {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let mut replies = Replies::new();
-            let mut changed = tokio::select! {
+            tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
-                    Some(command) => { self.obey(command, &mut replies); true }
+                    Some(command) => self.obey(command, &mut replies),
                     None => return,
                 },
-                Some(event) = seen.recv() => { self.see(event); true }
+                Some(event) = seen.recv() => self.see(event),
                 _ = tick.tick() => self.pass(),
-            };
+            }
             for _ in 0..BATCH {
                 if let Ok(command) = self.commands.try_recv() {
                     self.obey(command, &mut replies);
@@ -259,11 +140,8 @@ impl Writer {
                 } else {
                     break;
                 }
-                changed = true;
             }
-            if changed {
-                self.publish();
-            }
+            self.show();
             for reply in replies {
                 reply();
             }
@@ -274,16 +152,22 @@ impl Writer {
     pub fn see(&mut self, seen: Seen) {
         match seen {
             Seen::Pod(pod) => self.pod_seen(&pod),
+            Seen::Unread(unread) => self.unread(&unread),
             Seen::PodGone(uid) => self.pod_gone(&uid),
             Seen::Ledger(event) => self.ledger.apply(event),
             Seen::Load(node, devices) => self.ledger.apply(Event::Load { node, devices }),
-            Seen::Budget(budget) => self.pods.budget(budget),
-            Seen::BudgetGone(uid) => self.pods.budget_gone(&uid),
+            Seen::Budget(budget) => {
+                self.pods.budget(budget);
+                self.note(Unshown::Beside);
+            }
+            Seen::BudgetGone(uid) => {
+                self.pods.budget_gone(&uid);
+                self.note(Unshown::Beside);
+            }
             Seen::Quota(source, text) => self.quota_seen(source, text.as_deref()),
             Seen::Synced(source) => {
-                if source == Source::Pods || source == Source::Nodes || source == Source::Agents {
-                    self.publish();
-                }
+                // Whoever finds us ready must see what made us so.
+                self.show();
                 self.health.ready(source.as_str());
             }
         }
@@ -299,7 +183,7 @@ impl Writer {
             self.learning.see(&asked.request);
         }
         if let Some(holder) = observe(pod, &self.options.settings) {
-            self.promised.remove(&pod.id.uid);
+            self.break_promise(&pod.id.uid);
             self.pods.runs(seen);
             self.ledger.apply(Event::Pod(holder));
             return;
@@ -310,7 +194,35 @@ impl Writer {
             Err(refusal) => Err(refusal),
         };
         self.nominated(&pod.id.uid, seen.nominated.as_ref());
+        let promised = self.promised.contains_key(&pod.id.uid);
+        self.note(if promised { Unshown::Picture } else { Unshown::Beside });
         self.pods.waits(Pending { seen: seen.clone(), asked });
+    }
+
+    /// A pod on a node holds nobody knows what: the node takes nothing new until it is gone.
+    fn unread(&mut self, unread: &UnreadPod) {
+        let Some(node) = unread.node.clone() else { return };
+        self.break_promise(&unread.pod.uid);
+        self.pods.gone(&unread.pod.uid);
+        self.ledger.apply(Event::Pod(Holder {
+            pod: unread.pod.clone(),
+            node,
+            claim: Claim::Unreadable(unread.why.clone()),
+            host: Host::default(),
+            tickets: Vec::new(),
+            priority: i32::MAX,
+            terminating: false,
+        }));
+    }
+
+    fn note(&mut self, unshown: Unshown) {
+        self.unshown = self.unshown.max(unshown);
+    }
+
+    fn break_promise(&mut self, uid: &PodUid) {
+        if self.promised.remove(uid).is_some() {
+            self.note(Unshown::Picture);
+        }
     }
 
     /// What the pod's status says of where it was promised room. That it says nothing means
@@ -328,15 +240,21 @@ impl Writer {
         if let Some(gone) = &mut self.gone {
             gone.insert(uid.clone());
         }
-        self.promised.remove(uid);
+        self.break_promise(uid);
         self.learning.gone(uid);
         self.pods.gone(uid);
+        self.note(Unshown::Beside);
         self.ledger.apply(Event::PodGone(uid.clone()));
     }
 
     fn quota_seen(&mut self, source: kubeapi::QuotaSource, text: Option<&str>) {
         let of = Source::Quota(source).as_str();
-        match self.quotas.change(source, text) {
+        let before = self.quotas.states().get(of).cloned();
+        let change = self.quotas.change(source, text);
+        if self.quotas.states().get(of) != before.as_ref() {
+            self.note(Unshown::Picture);
+        }
+        match change {
             Change::Now(quota) => {
                 self.ledger.apply(Event::Quota(quota));
                 tracing::info!(of, "quota read");
@@ -352,22 +270,19 @@ impl Writer {
         }
     }
 
-    /// Lets time pass. True if something changed by that.
-    fn pass(&mut self) -> bool {
-        let before = self.picture.load();
-        let ended = self.ledger.expire(self.clock.now());
-        for uid in &ended {
+    /// Lets time pass.
+    fn pass(&mut self) {
+        let now = self.clock.now();
+        for uid in self.ledger.expire(now) {
             tracing::info!(pod = %uid, "reservation expired");
         }
-        let now = self.clock.now();
         let keep = self.options.promise;
         let promises = self.promised.len();
         self.promised.retain(|_, promise| now < promise.since.after(keep));
-        let learned = self.learning.learn(&before.snapshot, now.0);
-        let after = self.ledger.snapshot();
-        let same = after.nodes().len() == before.snapshot.nodes().len()
-            && after.nodes().iter().zip(before.snapshot.nodes()).all(|(a, b)| Arc::ptr_eq(a, b));
-        !same || learned || !ended.is_empty() || promises != self.promised.len()
+        let learned = self.learning.learn(&self.picture.load().snapshot, now.0);
+        if learned || promises != self.promised.len() {
+            self.note(Unshown::Picture);
+        }
     }
 
     fn obey(&mut self, command: Command, replies: &mut Replies) {
@@ -400,6 +315,13 @@ impl Writer {
             Command::Promise(uid, node, reply) => {
                 let since = self.clock.now();
                 self.promised.insert(uid, Promise { node, since });
+                self.note(Unshown::Picture);
+                replies.push(Box::new(move || {
+                    let _ = reply.send(());
+                }));
+            }
+            Command::Withdraw(uid, reply) => {
+                self.break_promise(&uid);
                 replies.push(Box::new(move || {
                     let _ = reply.send(());
                 }));
@@ -410,12 +332,18 @@ impl Writer {
                     let _ = reply.send(());
                 }));
             }
-            Command::TakeOver(pods, reply) => {
+            Command::TakeOver(listed, reply) => {
                 let gone = self.gone.take().unwrap_or_default();
-                for pod in pods {
+                for pod in listed.pods {
                     let uid = &pod.pod.id.uid;
                     if !gone.contains(uid) && self.ledger.bound(uid).is_none() {
                         self.pod_seen(&Arc::new(pod));
+                    }
+                }
+                for unread in listed.unread {
+                    let uid = &unread.pod.uid;
+                    if !gone.contains(uid) && self.ledger.bound(uid).is_none() {
+                        self.unread(&unread);
                     }
                 }
                 replies.push(Box::new(move || {
@@ -482,14 +410,36 @@ impl Writer {
         sorted.into_iter().filter_map(nominee).collect()
     }
 
-    fn publish(&mut self) {
+    /// Shows readers what they have not seen yet. What did not change is not shown anew: an agent
+    /// that is heard is no reason for anyone to look at its node again.
+    fn show(&mut self) {
+        if self.ledger.changes() != self.shown {
+            self.note(Unshown::Picture);
+        }
+        let unshown = std::mem::replace(&mut self.unshown, Unshown::Nothing);
+        if unshown == Unshown::Nothing {
+            return;
+        }
+        if unshown == Unshown::Picture {
+            self.shown = self.ledger.changes();
+            self.publish();
+        }
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    fn publish(&self) {
         let snapshot: Snapshot =
             self.ledger.snapshot().with_statistics(self.learning.statistics.clone());
         let reserved =
             self.ledger.reservations().map(|(uid, node)| (uid.clone(), node.clone())).collect();
         let nominees = if self.promised.is_empty() { Vec::new() } else { self.nominees() };
-        self.picture.store(Arc::new(Picture { snapshot, reserved, nominees }));
-        self.changed.send_modify(|count| *count += 1);
+        let before = &self.picture.load().quotas;
+        let quotas = if **before == *self.quotas.states() {
+            before.clone()
+        } else {
+            Arc::new(self.quotas.states().clone())
+        };
+        self.picture.store(Arc::new(Picture { snapshot, reserved, nominees, quotas }));
     }
 }
 
@@ -502,6 +452,7 @@ fn as_seen_by(node: &Arc<Node>, request: &Request, nominees: &[Arc<Holder>]) -> 
         snapshot: Snapshot::new(nodes, Arc::default()),
         reserved: own.into_iter().collect(),
         nominees: nominees.to_vec(),
+        quotas: Arc::default(),
     };
     picture.seen_by(request).nodes()[0].clone()
 }

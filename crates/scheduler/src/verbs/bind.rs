@@ -11,17 +11,19 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dialect::{Asked, Settings, read};
 use kubeapi::{
     Annotated, Binding, BindingOutcome, Clock, Leadership, Outside, SeenPod, TouchOutcome,
 };
 use model::{NodeName, PodId, PodUid, names};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
 use super::wire::BindArgs;
 use crate::state::{Handle, Reserved, Unreserved};
+use crate::taking_over::HeldBack;
 
 /// Why a pod was not bound. The text goes to the pod's events, by way of kube-scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +37,9 @@ pub enum BindError {
     /// We have just begun to lead.
     #[error("the scheduler is taking over; try again")]
     TakingOver,
+    /// A Binding of the leader before us may still arrive.
+    #[error("pod {0} could not be touched after a change of leader; it is tried again")]
+    HeldBack(String),
     /// There is no such pod, or another has its name.
     #[error("pod {0} is gone")]
     Gone(String),
@@ -89,6 +94,7 @@ impl BindError {
             Self::NotNames => "bad-request",
             Self::NotLeading => "not-leading",
             Self::TakingOver => "taking-over",
+            Self::HeldBack(_) => "held-back",
             Self::Gone(_) => "gone",
             Self::Bound { .. } => "already-bound",
             Self::NotOurs(_) => "not-ours",
@@ -132,6 +138,8 @@ pub struct BindOptions {
     pub margin: Duration,
     /// How long a call may take before it answers.
     pub answer_within: Duration,
+    /// Counts Bindings that met a pod which had changed.
+    pub conflicts: Counter,
 }
 
 /// Binds pods.
@@ -143,6 +151,8 @@ pub struct Binder {
     clock: Clock,
     /// The term for which every pending pod was touched.
     prepared: watch::Receiver<u64>,
+    /// Pods that could not be.
+    held_back: Arc<HeldBack>,
     /// Calls under way. Held for a lookup only, never over an await.
     joined: Mutex<HashMap<PodUid, Joined>>,
 }
@@ -165,9 +175,10 @@ impl Binder {
         options: BindOptions,
         clock: Clock,
         prepared: watch::Receiver<u64>,
+        held_back: Arc<HeldBack>,
     ) -> Arc<Self> {
         let joined = Mutex::default();
-        Arc::new(Self { handle, outside, leadership, options, clock, prepared, joined })
+        Arc::new(Self { handle, outside, leadership, options, clock, prepared, held_back, joined })
     }
 
     /// Binds the pod, or joins the call that does. Answers in time even if nothing is certain.
@@ -210,6 +221,11 @@ impl Binder {
         term.is_some_and(|term| *self.prepared.borrow() >= term)
     }
 
+    /// Whether a call for this pod is under way.
+    pub fn binds(&self, uid: &PodUid) -> bool {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner).contains_key(uid)
+    }
+
     /// How many calls are under way.
     pub fn under_way(&self) -> usize {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -240,6 +256,9 @@ impl Binder {
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => return Err(BindError::TakingOver),
         }
+        if self.held_back.holds(&pod.uid, Instant::now()) {
+            return Err(BindError::HeldBack(pod.to_string()));
+        }
         let known = self.handle.pods.pending(&pod.uid).map(|pending| pending.seen.clone());
         let mut seen = match known {
             Some(seen) => seen,
@@ -269,7 +288,7 @@ impl Binder {
                     return Err(BindError::Refused(why));
                 }
                 BindingOutcome::Unknown(why) => return Err(BindError::Unknown(why)),
-                BindingOutcome::Conflict(_) => match self.outside.pod(pod).await {
+                BindingOutcome::Conflict(_) => match self.conflict(pod).await {
                     // This Binding did nothing, but an earlier one of ours may have.
                     Ok(Some(now)) if is_ours(&now, pod, &reserved) => {
                         return Ok(self.bound(pod, &asked, reserved).await);
@@ -288,6 +307,12 @@ impl Binder {
             }
         }
         Err(BindError::Refused("the pod kept changing".to_owned()))
+    }
+
+    /// The pod as it is now that a Binding found it changed.
+    async fn conflict(&self, pod: &PodId) -> Result<Option<SeenPod>, String> {
+        self.options.conflicts.inc();
+        self.outside.pod(pod).await
     }
 
     /// The number of our term, once we lead: an election may be under way.
@@ -406,7 +431,9 @@ impl Binder {
         let touch = Annotated { pod: pod.clone(), version: Some(seen.version), annotations };
         match self.outside.annotate(touch).await {
             TouchOutcome::Changed(_) | TouchOutcome::Gone => Resolved::Free,
-            TouchOutcome::Conflict | TouchOutcome::Failed(_) => Resolved::Unknown,
+            TouchOutcome::Conflict | TouchOutcome::Refused(_) | TouchOutcome::Failed(_) => {
+                Resolved::Unknown
+            }
         }
     }
 }

@@ -1,38 +1,49 @@
 //! Which nodes can take the pod, and why not the others.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use model::{Holder, Node, NodeName, Snapshot};
-use placement::{Ask, Explanation, NodeRefusal, fit};
+use model::{NodeName, Snapshot};
+use placement::{Alike, Ask, in_one_line};
 
-use super::memo::Memo;
-use super::wire::sentence;
+use super::memo::{Found, Memo};
+use super::places::Places;
 
 /// What a node that we do not know is refused with. It may be too new for our watch.
 const UNKNOWN: &str = "the node is not known to nanogpu yet";
 
-/// The nodes asked about, sorted out. Places are places in the list that was asked.
+/// The nodes asked about, sorted out, in the order in which they were asked.
 #[derive(Debug, Default)]
 pub struct Filtered {
     /// Nodes that can take the pod.
-    pub fits: Vec<(usize, Arc<Node>)>,
-    /// Nodes that cannot, and why.
+    pub fits: Vec<Fits>,
+    /// Nodes that cannot.
     pub refused: Vec<Refused>,
-    /// Names that no node we know has.
+    /// Places, in the list that was asked, of names that no node we know has.
     pub strangers: Vec<usize>,
+    found: Arc<Found>,
+    places: Arc<Places>,
+}
+
+/// A node that can take the pod.
+#[derive(Debug, Clone, Copy)]
+pub struct Fits {
+    /// Its place in the list that was asked.
+    pub place: usize,
+    /// Its place in the snapshot.
+    pub node: usize,
 }
 
 /// A node that cannot take the pod.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Refused {
     /// Its place in the list that was asked.
     pub place: usize,
-    /// Which node.
-    pub node: NodeName,
-    /// Why.
-    pub refusal: Arc<NodeRefusal>,
+    /// Its place in the snapshot.
+    node: usize,
+    /// Its place in what was found.
+    found: usize,
     /// Whether kube-scheduler has no business evicting pods there.
     ///
     /// A node that never will do is one. So is a node that kube-scheduler's own sums say has room,
@@ -44,60 +55,96 @@ pub struct Refused {
 
 /// Sorts `names` out. A name that stands there twice is answered once.
 pub fn filter<S: AsRef<str>>(snapshot: &Snapshot, ask: &Ask, names: &[S], memo: &Memo) -> Filtered {
-    let mut wanted: HashMap<&str, usize> = HashMap::with_capacity(names.len());
-    for (place, name) in names.iter().enumerate() {
-        wanted.entry(name.as_ref()).or_insert(place);
-    }
+    let nodes = snapshot.nodes();
+    let places = memo.places(snapshot);
     // For a few names of many it is not worth bringing all answers up to date.
-    let known = (names.len() * 4 >= snapshot.nodes().len()).then(|| memo.fits(snapshot, ask));
-    let mut filtered = Filtered::default();
-    for (i, node) in snapshot.nodes().iter().enumerate() {
-        let Some(place) = wanted.remove(node.name.as_str()) else { continue };
-        let refusal = match &known {
-            Some(known) => known[i].clone(),
-            None => fit(node, ask).err().map(Arc::new),
-        };
-        match refusal {
-            None => filtered.fits.push((place, node.clone())),
-            Some(refusal) => {
-                let below = |holder: &Arc<Holder>| holder.priority < ask.request.priority;
-                let hands_off = refusal.reason.is_permanent() || node.holders.iter().any(below);
-                let node = node.name.clone();
-                filtered.refused.push(Refused { place, node, refusal, hands_off });
+    let all = (names.len() * 4 >= nodes.len()).then(|| memo.fits(snapshot, ask));
+    let mut few = Found::default();
+    let mut fits = Vec::with_capacity(names.len());
+    let (mut refused, mut strangers, mut strange) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut answered = vec![false; nodes.len()];
+    for (place, name) in names.iter().enumerate() {
+        let Some(node) = places.find(name.as_ref()) else {
+            if strange.insert(name.as_ref()) {
+                strangers.push(place);
             }
+            continue;
+        };
+        if std::mem::replace(&mut answered[node], true) {
+            continue;
+        }
+        let at = if all.is_some() { node } else { few.ask(&nodes[node], ask) };
+        let found = all.as_deref().unwrap_or(&few);
+        if found.fits(at) {
+            fits.push(Fits { place, node });
+        } else {
+            let below = found.has_below(at, ask.request.priority);
+            let hands_off = below || found.never(at);
+            refused.push(Refused { place, node, found: at, hands_off });
         }
     }
-    filtered.strangers = wanted.into_values().collect();
-    filtered.fits.sort_unstable_by_key(|(place, _)| *place);
-    filtered.refused.sort_unstable_by_key(|refused| refused.place);
-    filtered.strangers.sort_unstable();
-    filtered
+    Filtered { fits, refused, strangers, found: all.unwrap_or_else(|| Arc::new(few)), places }
 }
+
+/// Names of nodes, each with a sentence.
+pub type Reasons<'a> = Vec<(&'a str, Cow<'a, str>)>;
 
 impl Filtered {
     /// Nodes where kube-scheduler may evict, and nodes where it may not, each with its sentence.
-    #[expect(clippy::type_complexity, reason = "two lists of the same kind")]
-    pub fn reasons<'a, S: AsRef<str>>(
-        &self,
-        names: &'a [S],
-    ) -> (Vec<(&'a str, Cow<'a, str>)>, Vec<(&'a str, Cow<'a, str>)>) {
+    pub fn reasons<'a, S: AsRef<str>>(&'a self, names: &'a [S]) -> (Reasons<'a>, Reasons<'a>) {
         let (mut later, mut never) = (Vec::new(), Vec::new());
-        // Thousands of nodes, few sentences: each is made once.
-        let mut sentences: HashMap<&placement::Refusal, String> = HashMap::new();
-        for Refused { place, refusal, hands_off, .. } in &self.refused {
-            let made = sentences.entry(&refusal.reason);
-            let text = made.or_insert_with(|| sentence(&refusal.reason.to_string()));
+        for Refused { place, found, hands_off, .. } in &self.refused {
             let list = if *hands_off { &mut never } else { &mut later };
-            list.push((names[*place].as_ref(), Cow::Owned(text.clone())));
+            list.push((names[*place].as_ref(), Cow::Borrowed(self.found.words(*found))));
         }
         later.extend(self.strangers.iter().map(|&i| (names[i].as_ref(), Cow::Borrowed(UNKNOWN))));
         (later, never)
     }
 
-    /// All of it in one line, for people.
-    pub fn explanation(self) -> Explanation {
-        let nodes = self.fits.len() + self.refused.len();
-        let refused = self.refused.into_iter().map(|r| (r.node, NodeRefusal::clone(&r.refusal)));
-        Explanation { nodes, refused: refused.collect() }
+    /// How many nodes were refused, by the code of the reason.
+    pub fn codes(&self) -> BTreeMap<&'static str, usize> {
+        let mut codes = BTreeMap::new();
+        for group in self.alike() {
+            *codes.entry(group.reason.code()).or_default() += group.count;
+        }
+        codes
+    }
+
+    /// The name of a node that can take the pod.
+    pub fn name(&self, fits: Fits) -> &NodeName {
+        &self.places.names()[fits.node]
+    }
+
+    /// The nodes that refused, and those nobody knows, by name.
+    pub fn refused_names<S: AsRef<str>>(&self, asked: &[S]) -> Arc<[NodeName]> {
+        let all = self.places.names();
+        if self.strangers.is_empty() && self.refused.len() == all.len() {
+            return all.clone();
+        }
+        let known = self.refused.iter().map(|refused| all[refused.node].clone());
+        let strangers = self.strangers.iter().map(|&place| asked[place].as_ref());
+        let strangers = strangers.filter_map(|name| NodeName::parse(name).ok());
+        let mut names: Vec<NodeName> = known.chain(strangers).collect();
+        names.sort_unstable();
+        names.into()
+    }
+
+    /// All nodes that were asked about, by name.
+    pub fn asked_names<S: AsRef<str>>(&self, asked: &[S]) -> Arc<[NodeName]> {
+        let all = self.places.names();
+        let fits = self.fits.iter().map(|fits| all[fits.node].clone());
+        let mut names: Vec<NodeName> =
+            self.refused_names(asked).iter().cloned().chain(fits).collect();
+        names.sort_unstable();
+        names.into()
+    }
+
+    /// Why no node will do, in one line, for people.
+    pub fn summary(&self) -> String {
+        in_one_line(self.fits.len() + self.refused.len(), self.alike())
+    }
+
+    fn alike(&self) -> Vec<Alike<'_>> {
+        self.found.alike(self.refused.iter().map(|refused| refused.found))
     }
 }

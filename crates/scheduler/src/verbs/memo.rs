@@ -3,10 +3,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::{
-    Affinity, Allowance, ContainerRequest, Host, Node, NodeName, Request, Selector, Snapshot,
-};
-use placement::{Ask, Board, NodeRefusal, Policy, fit};
+use model::{Affinity, Allowance, ContainerRequest, Host, Node, Request, Selector, Snapshot};
+use placement::{Alike, Ask, Best, Board, NodeRefusal, Policy, Refusal, fit};
+
+use super::places::Places;
+use super::slack::Largest;
+use super::wire::sentence;
 
 /// How many questions are remembered.
 const MOST: usize = 64;
@@ -17,17 +19,123 @@ pub struct Memo {
     // An answer is taken out while it is brought up to date, so that others need not wait.
     answers: Mutex<Vec<Answers>>,
     board: Mutex<Option<Board>>,
+    places: Mutex<Placed>,
+}
+
+/// Where nodes stand, and what their cards are at most.
+#[derive(Debug, Default)]
+struct Placed {
+    nodes: Vec<Arc<Node>>,
+    places: Arc<Places>,
+    largest: Largest,
 }
 
 #[derive(Debug)]
 struct Answers {
     question: Question,
-    /// By the node's place in the snapshot. The node tells whether the answer still holds.
-    nodes: Vec<(Arc<Node>, Fits)>,
+    /// The nodes that were asked. They tell whether an answer still holds.
+    nodes: Vec<Arc<Node>>,
+    found: Arc<Found>,
 }
 
-/// Nothing if it fits, else why not.
-pub type Fits = Option<Arc<NodeRefusal>>;
+/// What nodes answered to one question.
+#[derive(Debug, Default, Clone)]
+pub struct Found {
+    nodes: Vec<Known>,
+    /// Thousands of nodes have few reasons: each is put into words once.
+    reasons: Vec<Worded>,
+}
+
+/// What a node answered. Kept small, and in one piece: thousands are looked through at a time.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    best: Best,
+    /// Its place among the reasons; [`FITS`] if it has none.
+    reason: u32,
+    lowest: i32,
+}
+
+const FITS: u32 = u32::MAX;
+
+/// A reason and its words.
+#[derive(Debug, Clone)]
+struct Worded {
+    reason: Refusal,
+    words: String,
+}
+
+impl Found {
+    /// Why the node at `place` does not fit; nothing if it does.
+    pub fn refusal(&self, place: usize) -> Option<NodeRefusal> {
+        let reason = self.worded(place)?.reason.clone();
+        Some(NodeRefusal { reason, best: self.nodes[place].best })
+    }
+
+    /// Whether the node at `place` fits.
+    pub fn fits(&self, place: usize) -> bool {
+        self.nodes[place].reason == FITS
+    }
+
+    /// Whether the node at `place` never will do.
+    pub fn never(&self, place: usize) -> bool {
+        self.worded(place).is_some_and(|worded| worded.reason.is_permanent())
+    }
+
+    /// Why the node at `place` does not fit, as kube-scheduler can pass it on.
+    pub fn words(&self, place: usize) -> &str {
+        self.worded(place).map_or("", |worded| &worded.words)
+    }
+
+    /// Whether a pod of lower priority than `priority` is on the node at `place`.
+    pub fn has_below(&self, place: usize, priority: i32) -> bool {
+        self.nodes[place].lowest < priority
+    }
+
+    /// Those at `places` that do not fit, by reason.
+    pub fn alike(&self, places: impl Iterator<Item = usize>) -> Vec<Alike<'_>> {
+        let mut groups: Vec<Option<Alike>> = vec![None; self.reasons.len()];
+        for known in places.map(|place| &self.nodes[place]) {
+            let Some(group) = groups.get_mut(known.reason as usize) else { continue };
+            if let Some(group) = group {
+                group.add(&known.best);
+            } else {
+                let reason = &self.reasons[known.reason as usize].reason;
+                *group = Some(Alike { reason, count: 1, best: known.best });
+            }
+        }
+        groups.into_iter().flatten().collect()
+    }
+
+    /// Asks one more node, and says where its answer stands.
+    pub fn ask(&mut self, node: &Node, ask: &Ask) -> usize {
+        let known = self.known(node, ask);
+        self.nodes.push(known);
+        self.nodes.len() - 1
+    }
+
+    fn worded(&self, place: usize) -> Option<&Worded> {
+        self.reasons.get(self.nodes[place].reason as usize)
+    }
+
+    fn known(&mut self, node: &Node, ask: &Ask) -> Known {
+        let (reason, best) = match fit(node, ask) {
+            Ok(()) => (FITS, Best::default()),
+            Err(NodeRefusal { reason, best }) => (self.number(reason), best),
+        };
+        let lowest = node.holders.iter().map(|holder| holder.priority).min().unwrap_or(i32::MAX);
+        Known { best, reason, lowest }
+    }
+
+    fn number(&mut self, reason: Refusal) -> u32 {
+        let known = self.reasons.iter().position(|known| known.reason == reason);
+        let place = known.unwrap_or_else(|| {
+            let words = sentence(&reason.to_string());
+            self.reasons.push(Worded { reason, words });
+            self.reasons.len() - 1
+        });
+        u32::try_from(place).unwrap_or(0)
+    }
+}
 
 /// What makes two pods ask the same of a node.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,49 +171,118 @@ impl Question {
 }
 
 impl Memo {
+    /// Where the nodes of `snapshot` stand in it.
+    pub fn places(&self, snapshot: &Snapshot) -> Arc<Places> {
+        self.placed(snapshot).0
+    }
+
+    /// What the cards of `snapshot` have at most.
+    pub fn largest(&self, snapshot: &Snapshot) -> Largest {
+        self.placed(snapshot).1
+    }
+
+    fn placed(&self, snapshot: &Snapshot) -> (Arc<Places>, Largest) {
+        let mut placed = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let Placed { nodes, places, largest } = &mut *placed;
+        if replace_changed(nodes, snapshot.nodes(), |_, node| largest.see(node)).is_none() {
+            *nodes = snapshot.nodes().to_vec();
+            *places = Arc::new(Places::of(nodes));
+            for node in nodes.iter() {
+                largest.see(node);
+            }
+        }
+        (places.clone(), *largest)
+    }
+
     /// For each node of `snapshot`, in its order, whether it fits.
-    pub fn fits(&self, snapshot: &Snapshot, ask: &Ask) -> Vec<Fits> {
+    pub fn fits(&self, snapshot: &Snapshot, ask: &Ask) -> Arc<Found> {
         let question = Question::of(ask);
         let known = {
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
             let place = answers.iter().position(|known| known.question == question);
             place.map(|place| answers.remove(place))
         };
-        let mut answers = known.unwrap_or(Answers { question, nodes: Vec::new() });
-        let mut before = std::mem::take(&mut answers.nodes).into_iter().peekable();
-        let mut found = Vec::with_capacity(snapshot.nodes().len());
-        for node in snapshot.nodes() {
-            // Both are sorted by name.
-            while before.next_if(|(old, _)| old.name < node.name).is_some() {}
-            let same = before.next_if(|(old, _)| Arc::ptr_eq(old, node));
-            let fits = same.map_or_else(|| fit(node, ask).err().map(Arc::new), |(_, fits)| fits);
-            answers.nodes.push((node.clone(), fits.clone()));
-            found.push(fits);
-        }
+        let mut answers =
+            known.unwrap_or_else(|| Answers { question, nodes: Vec::new(), found: Arc::default() });
+        answers.bring_up_to_date(snapshot.nodes(), ask);
+        let found = answers.found.clone();
         let mut all = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         all.truncate(MOST - 1);
         all.insert(0, answers);
         found
     }
 
-    /// The nodes of `snapshot` that can take the pod, best first.
-    pub fn order(&self, snapshot: &Snapshot, ask: &Ask) -> Vec<NodeName> {
+    /// The places in `snapshot` of the nodes that can take the pod, best first.
+    pub fn order(&self, snapshot: &Snapshot, ask: &Ask) -> Vec<usize> {
         let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
         let board = board.get_or_insert_with(|| Board::new(snapshot));
         up_to_date(board, snapshot);
-        let nodes = board.nodes();
-        board.order(ask).into_iter().map(|place| nodes[place].name.clone()).collect()
+        board.order(ask)
     }
+}
+
+impl Answers {
+    fn bring_up_to_date(&mut self, nodes: &[Arc<Node>], ask: &Ask) {
+        let found = &mut self.found;
+        let again = |place: usize, node: &Arc<Node>| {
+            let found = Arc::make_mut(found);
+            found.nodes[place] = found.known(node, ask);
+        };
+        if replace_changed(&mut self.nodes, nodes, again).is_some() {
+            return;
+        }
+        // Nodes came or went. Both lists are sorted by name.
+        let before = std::mem::take(Arc::make_mut(&mut self.found));
+        let mut found = Found { nodes: Vec::with_capacity(nodes.len()), reasons: before.reasons };
+        let mut old = self.nodes.iter().zip(before.nodes).peekable();
+        for node in nodes {
+            while old.next_if(|(old, _)| old.name < node.name).is_some() {}
+            let same = old.next_if(|(old, _)| Arc::ptr_eq(old, node));
+            let known = same.map_or_else(|| found.known(node, ask), |(_, known)| known);
+            found.nodes.push(known);
+        }
+        self.nodes = nodes.to_vec();
+        self.found = Arc::new(found);
+    }
+}
+
+/// Puts those of `new` that changed in the place of the old ones, and tells of each. Nothing
+/// if they are not the same nodes; then some may have been told of.
+///
+/// Pointers are compared first: to read the names of thousands of nodes costs more than all else.
+fn replace_changed(
+    old: &mut [Arc<Node>],
+    new: &[Arc<Node>],
+    mut changed: impl FnMut(usize, &Arc<Node>),
+) -> Option<()> {
+    if old.len() != new.len() {
+        return None;
+    }
+    for (place, (old, new)) in old.iter_mut().zip(new).enumerate() {
+        if Arc::ptr_eq(old, new) {
+            continue;
+        }
+        if old.name != new.name {
+            return None;
+        }
+        *old = new.clone();
+        changed(place, new);
+    }
+    Some(())
 }
 
 fn up_to_date(board: &mut Board, snapshot: &Snapshot) {
     let (new, old) = (snapshot.nodes(), board.nodes());
-    if new.len() != old.len() || new.iter().zip(old).any(|(new, old)| new.name != old.name) {
+    if new.len() != old.len() {
         *board = Board::new(snapshot);
         return;
     }
     let changed = new.iter().zip(old).enumerate().filter(|(_, (new, old))| !Arc::ptr_eq(new, old));
     let changed: Vec<usize> = changed.map(|(place, _)| place).collect();
+    if changed.iter().any(|&place| new[place].name != old[place].name) {
+        *board = Board::new(snapshot);
+        return;
+    }
     for place in changed {
         board.replace(place, new[place].clone());
     }

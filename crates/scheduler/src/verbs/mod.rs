@@ -6,7 +6,10 @@
 pub mod bind;
 pub mod filter;
 pub mod memo;
+pub mod names;
+pub mod places;
 pub mod predicates;
 pub mod preempt;
 pub mod prioritize;
+pub mod slack;
 pub mod wire;

@@ -1,7 +1,5 @@
 //! Which of the nodes is best: 0 to 10, by rank and not by value.
 
-use std::collections::HashMap;
-
 use model::Snapshot;
 use placement::Ask;
 
@@ -18,20 +16,19 @@ pub fn prioritize<S: AsRef<str>>(
     names: &[S],
     memo: &Memo,
 ) -> Vec<u8> {
-    let mut wanted: HashMap<&str, Vec<usize>> = HashMap::with_capacity(names.len());
-    for (place, name) in names.iter().enumerate() {
-        wanted.entry(name.as_ref()).or_default().push(place);
+    let places = memo.places(snapshot);
+    let wanted: Vec<Option<usize>> = names.iter().map(|name| places.find(name.as_ref())).collect();
+    let mut asked = vec![false; snapshot.nodes().len()];
+    for &node in wanted.iter().flatten() {
+        asked[node] = true;
     }
-    let order = memo.order(snapshot, ask);
-    let ranked: Vec<Vec<usize>> =
-        order.iter().filter_map(|name| wanted.remove(name.as_str())).collect();
-    let mut scores = vec![0; names.len()];
-    for (rank, places) in ranked.iter().enumerate() {
-        for &place in places {
-            scores[place] = score(rank, ranked.len());
-        }
+    let order: Vec<usize> =
+        memo.order(snapshot, ask).into_iter().filter(|&node| asked[node]).collect();
+    let mut scores = vec![0; asked.len()];
+    for (rank, &node) in order.iter().enumerate() {
+        scores[node] = score(rank, order.len());
     }
-    scores
+    wanted.into_iter().map(|node| node.map_or(0, |node| scores[node])).collect()
 }
 
 /// The score of the node at `place` of `count`: 10 for the first, then 9 down to 1.

@@ -13,6 +13,8 @@ use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::names::{Listed, Names};
+
 /// What filter and prioritize are asked.
 #[derive(Debug, Default)]
 pub struct Args<'a> {
@@ -21,7 +23,14 @@ pub struct Args<'a> {
     /// Whole nodes, from a kube-scheduler that does not trust our cache.
     pub nodes: Option<Nodes<'a>>,
     /// Names of nodes, from one that does.
-    pub names: Option<Vec<Cow<'a, str>>>,
+    pub names: Option<Names<'a>>,
+}
+
+impl Args<'_> {
+    /// Whether names can be sent back as they came.
+    pub fn is_plain(&self) -> bool {
+        self.nodes.is_none() && self.names.as_ref().is_some_and(|names| names.plain)
+    }
 }
 
 /// Whole nodes: their names, and their text as it came.
@@ -61,7 +70,7 @@ pub struct FilterResult<'a> {
     /// Whole nodes, if they were given.
     pub nodes: Option<Vec<&'a RawValue>>,
     /// Names, if they were given.
-    pub names: Option<Vec<&'a str>>,
+    pub names: Option<Listed<'a>>,
     /// Nodes that could fit later, and why not now; kube-scheduler may evict pods there.
     pub failed: Vec<(&'a str, Cow<'a, str>)>,
     /// Nodes on which kube-scheduler must not evict, and why: they never will do, or it is ours.
@@ -75,6 +84,51 @@ impl FilterResult<'_> {
     pub fn error(error: String) -> Self {
         Self { error, ..Self::default() }
     }
+
+    /// The answer's bytes. `plain`: no name has anything to escape, so all is put together as it is.
+    pub fn write(&self, plain: bool) -> Vec<u8> {
+        if !plain || self.nodes.is_some() || !self.error.is_empty() {
+            // Maps with text keys only: writing them cannot fail.
+            return serde_json::to_vec(self).unwrap_or_default();
+        }
+        let refused = self.failed.len() + self.failed_for_good.len();
+        let mut out = Vec::with_capacity(256 + 96 * refused);
+        out.extend_from_slice(br#"{"Nodes":null,"NodeNames":"#);
+        match &self.names {
+            Some(names) => names.write(&mut out),
+            None => out.extend_from_slice(b"null"),
+        }
+        out.extend_from_slice(br#","FailedNodes":"#);
+        reasons(&self.failed, &mut out);
+        out.extend_from_slice(br#","FailedAndUnresolvableNodes":"#);
+        reasons(&self.failed_for_good, &mut out);
+        out.extend_from_slice(br#","Error":""}"#);
+        out
+    }
+}
+
+/// Appends names and their reasons. Few reasons stand for many names: each is escaped once.
+fn reasons(all: &[(&str, Cow<'_, str>)], out: &mut Vec<u8>) {
+    let mut escaped: Vec<(*const u8, usize, Vec<u8>)> = Vec::new();
+    out.push(b'{');
+    for (place, (name, why)) in all.iter().enumerate() {
+        out.extend_from_slice(if place == 0 { b"\"" } else { b",\"" });
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\":");
+        let same = |(at, length, _): &&(*const u8, usize, Vec<u8>)| {
+            *at == why.as_ptr() && *length == why.len()
+        };
+        if let Some((.., text)) = escaped.iter().find(same) {
+            out.extend_from_slice(text);
+            continue;
+        }
+        let text = serde_json::to_vec(why).unwrap_or_default();
+        out.extend_from_slice(&text);
+        if let Cow::Borrowed(_) = why {
+            escaped.push((why.as_ptr(), why.len(), text));
+        }
+    }
+    out.push(b'}');
 }
 
 impl Serialize for FilterResult<'_> {
@@ -107,6 +161,30 @@ impl Serialize for FilterResult<'_> {
 /// What prioritize answers.
 #[derive(Debug, Default)]
 pub struct Scores<'a>(pub Vec<(&'a str, u8)>);
+
+impl Scores<'_> {
+    /// The answer's bytes; see [`FilterResult::write`].
+    pub fn write(&self, plain: bool) -> Vec<u8> {
+        if !plain {
+            return serde_json::to_vec(self).unwrap_or_default();
+        }
+        let mut out = Vec::with_capacity(2 + 40 * self.0.len());
+        out.push(b'[');
+        for (place, (host, score)) in self.0.iter().enumerate() {
+            out.extend_from_slice(if place == 0 { br#"{"Host":""# } else { br#",{"Host":""# });
+            out.extend_from_slice(host.as_bytes());
+            out.extend_from_slice(br#"","Score":"#);
+            // 0 to 10.
+            if *score >= 10 {
+                out.extend_from_slice(b"10}");
+            } else {
+                out.extend_from_slice(&[b'0' + score, b'}']);
+            }
+        }
+        out.push(b']');
+        out
+    }
+}
 
 impl Serialize for Scores<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -208,7 +286,6 @@ read_any_case!(BindArgs);
 read_any_case!(PreemptArgs<'de>);
 read_any_case!(Victims<'de>);
 read_any_case!(Victim<'de>);
-read_any_case!(NamedItem<'de>);
 read_any_case!(NamedMeta<'de>);
 
 impl<'de> AnyCase<'de> for Args<'de> {
@@ -234,33 +311,49 @@ impl<'de> AnyCase<'de> for Nodes<'de> {
         }
         let raw: Option<Vec<&RawValue>> = map.next_value()?;
         for node in raw.into_iter().flatten() {
-            let named: NamedItem = serde_json::from_str(node.get()).map_err(de::Error::custom)?;
-            self.items.push((named.metadata.name, node));
+            let name = name_of(node.get()).map_err(de::Error::custom)?;
+            self.items.push((name, node));
         }
         Ok(true)
     }
 }
 
-#[derive(Default)]
-struct NamedItem<'a> {
-    metadata: NamedMeta<'a>,
+/// The name of an object that is known to be JSON. Reading ends where the name is found: it stands
+/// at the beginning, and tens of kilobytes follow it.
+fn name_of(text: &str) -> Result<Cow<'_, str>, serde_json::Error> {
+    struct First<'s, 'de>(&'s mut Option<Cow<'de, str>>);
+    impl<'de> Visitor<'de> for First<'_, 'de> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object with a name")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                if key.eq_ignore_ascii_case("metadata") {
+                    *self.0 = Some(map.next_value::<NamedMeta>()?.name);
+                    // No error to anyone: the only way to stop reading.
+                    return Err(de::Error::custom("found"));
+                }
+                map.next_value::<IgnoredAny>()?;
+            }
+            Ok(())
+        }
+    }
+    let mut name = None;
+    let read = serde_json::Deserializer::from_str(text).deserialize_map(First(&mut name));
+    match (name, read) {
+        (Some(name), _) => Ok(name),
+        (None, Ok(())) => Ok(Cow::default()),
+        (None, Err(error)) => Err(error),
+    }
 }
 
 #[derive(Default)]
 struct NamedMeta<'a> {
     name: Cow<'a, str>,
     uid: Cow<'a, str>,
-}
-
-impl<'de> AnyCase<'de> for NamedItem<'de> {
-    const WHAT: &'static str = "an object with a name";
-
-    fn take<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
-        if key == "metadata" {
-            self.metadata = map.next_value()?;
-        }
-        Ok(key == "metadata")
-    }
 }
 
 impl<'de> AnyCase<'de> for NamedMeta<'de> {
@@ -385,7 +478,7 @@ mod tests {
         ] {
             let args: Args = serde_json::from_str(text).unwrap();
             assert_eq!(args.pod.unwrap().get(), r#"{"metadata":{}}"#);
-            assert_eq!(args.names.unwrap(), ["a", "b"]);
+            assert_eq!(args.names.unwrap().list, ["a", "b"]);
             assert!(args.nodes.is_none());
         }
         let bind = r#"{"podname":"p","PodNamespace":"n","PODUID":"u","node":"x"}"#;
@@ -406,6 +499,28 @@ mod tests {
             serde_json::to_string(&kept).unwrap(),
             r#"{"Nodes":{"metadata":{},"items":[{"Metadata":{"Name":"b"}}]},"NodeNames":null,"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}"#
         );
+    }
+
+    #[test]
+    fn what_is_written_by_hand_is_what_serde_writes() {
+        let why = String::from("no \"A100\" at 50 percent");
+        let names: Names = serde_json::from_str(r#"["a","b"]"#).unwrap();
+        let results = [
+            FilterResult { names: Some(names.all()), ..FilterResult::default() },
+            FilterResult {
+                names: Some(Listed::These(vec!["a"])),
+                failed: vec![("b", Cow::Borrowed(&why)), ("c", Cow::Borrowed(&why))],
+                failed_for_good: vec![("d", Cow::Owned("x".into())), ("e", Cow::Owned("y".into()))],
+                ..FilterResult::default()
+            },
+            FilterResult::error("no".into()),
+        ];
+        for result in results {
+            assert_eq!(result.write(true), serde_json::to_vec(&result).unwrap());
+        }
+        for scores in [Scores(vec![]), Scores(vec![("a", 10), ("b", 0), ("c", 9)])] {
+            assert_eq!(scores.write(true), serde_json::to_vec(&scores).unwrap());
+        }
     }
 
     #[test]

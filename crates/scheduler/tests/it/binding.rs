@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kubeapi::{Leadership, Term};
 use serde_json::{Value, json};
 
-use crate::build::{Fault, World, bind_body, pod, read};
+use crate::build::{Fault, World, bind_body, filter_body, pod, read};
 
 async fn bind(world: &World, name: &str, node: &str) -> String {
     let (answer, _) = world.service.bind(&bind_body(name, node)).await;
@@ -64,6 +64,7 @@ async fn a_pod_that_changed_is_read_again_and_bound() {
     world.store.faults.lock().unwrap().extend([Fault::Changed, Fault::Changed]);
     assert_eq!(bind(&world, "a", "n-0").await, "");
     assert_eq!(*world.store.bindings.lock().unwrap(), 3);
+    assert_eq!(world.service.metrics.conflicts.get(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,6 +128,45 @@ async fn two_pods_for_the_last_share_are_one_too_many() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_quota_is_held_to_the_last_percent_by_many_at_once() {
+    let world = World::new(4).await;
+    let quota = ledger::Quota::from_json(
+        r#"{"version":1,"namespaces":{"team":{"models":{"T4":{"cores":200}}}}}"#,
+    );
+    world.tell(kubeapi::Seen::Ledger(ledger::Event::Quota(quota.unwrap()))).await;
+    // Some are tried again because their pod changes, some are lost and found.
+    world.store.faults.lock().unwrap().extend([Fault::Changed, Fault::Slow, Fault::LostBefore]);
+    let names: Vec<String> = (0..30).map(|n| format!("p{n}")).collect();
+    for name in &names {
+        world.store.put(&pod(name, "30"));
+    }
+    world.settle().await;
+    let binds = names.iter().enumerate().map(|(n, name)| {
+        let (world, node) = (&world, format!("n-{}", n % 4));
+        async move { bind(world, name, &node).await }
+    });
+    let errors = futures::future::join_all(binds).await;
+    until(|| world.service.binder.under_way() == 0).await;
+    // A lost one gives its part back once that is certain: it, or another, may have it then.
+    for (n, (name, error)) in names.iter().zip(&errors).enumerate() {
+        if error.contains("its share is kept for it") {
+            bind(&world, name, &format!("n-{}", n % 4)).await;
+        }
+    }
+    world.settle().await;
+    let bound = names.iter().filter(|name| world.store.seen(name).unwrap().pod.node.is_some());
+    assert_eq!(bound.count(), 6, "six times 30 of 200: {errors:?}");
+    let refused = errors.iter().filter(|error| error.contains("quota")).count();
+    assert!(refused >= 23, "{errors:?}");
+    let picture = world.handle.picture();
+    assert_eq!(picture.snapshot.allowance("team").rules[0].used.cores, model::Cores(180));
+    assert!(picture.reserved.is_empty());
+    // And filter says so of every node.
+    let answer = world.service.filter(&filter_body(&pod("more", "30"), &world.names()), false);
+    assert_eq!(read(&answer)["NodeNames"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_lead_binds_nothing() {
     struct Others;
     impl Leadership for Others {
@@ -186,6 +226,63 @@ async fn predicates_writes_one_node_onto_the_pod() {
     let again = read(&world.service.predicate(body.as_bytes()).await);
     assert_eq!(again["Error"], json!(""), "{again}");
     assert_eq!(world.free("n-0") + world.free("n-1"), 370);
+}
+
+/// A call of `/scheduler/predicates` for a pod of this version.
+async fn predicate(world: &World, name: &str, percent: &str, version: u64) -> Value {
+    let mut asked = pod(name, percent);
+    asked["metadata"]["resourceVersion"] = json!(version.to_string());
+    let body = json!({"Pod": asked, "NodeNames": world.names()}).to_string();
+    read(&world.service.predicate(body.as_bytes()).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn predicates_gives_back_nothing_that_a_bind_holds() {
+    let world = World::new(1).await;
+    world.store.put(&pod("a", "30"));
+    world.settle().await;
+    // A Binding of unknown outcome: nobody knows until the pod can be touched.
+    world.store.untouchable.lock().unwrap().push("a".into());
+    world.store.faults.lock().unwrap().push_back(Fault::LostBefore);
+    assert!(bind(&world, "a", "n-0").await.contains("its share is kept for it"));
+    let answer = predicate(&world, "a", "30", 1).await;
+    assert_eq!(answer["Error"], json!("a binding of pod team/a is under way"));
+    assert_eq!(world.free("n-0"), 170);
+    // A bind that succeeded, and our watch is late.
+    world.store.put(&pod("b", "30"));
+    world.settle().await;
+    let watch = world.store.watch.lock().unwrap().take();
+    assert_eq!(bind(&world, "b", "n-0").await, "");
+    let answer = predicate(&world, "b", "30", 1).await;
+    assert_eq!(answer["Error"], json!("a binding of pod team/b is under way"));
+    assert_eq!(world.free("n-0"), 140);
+    assert_eq!(world.service.predicates.decided(), 0);
+    *world.store.watch.lock().unwrap() = watch;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_that_was_not_written_leaves_nothing_behind() {
+    let world = World::new(1).await;
+    world.store.put(&pod("a", "30"));
+    world.settle().await;
+    let answer = predicate(&world, "a", "30", 7).await;
+    assert_eq!(answer["Error"], json!("pod team/a has changed; it is tried again"));
+    world.store.untouchable.lock().unwrap().push("a".into());
+    let answer = predicate(&world, "a", "30", 1).await;
+    assert_eq!(
+        answer["Error"],
+        json!("the decision for pod team/a may not be written: a policy forbids it")
+    );
+    world.store.untouchable.lock().unwrap().clear();
+    assert_eq!((world.service.predicates.decided(), world.free("n-0")), (0, 200));
+    // One that was written is taken off the pod again if the next one cannot be.
+    assert_eq!(predicate(&world, "a", "30", 1).await["Error"], json!(""));
+    assert_eq!((world.service.predicates.decided(), world.free("n-0")), (1, 170));
+    assert_ne!(predicate(&world, "a", "30", 1).await["Error"], json!(""), "it has changed");
+    until(|| world.service.predicates.decided() == 0).await;
+    assert_eq!(world.free("n-0"), 200);
+    let seen = world.store.seen("a").unwrap();
+    assert!(!seen.pod.annotations.contains_key("nano-gpu/placement"));
 }
 
 async fn until(done: impl Fn() -> bool) {

@@ -7,18 +7,19 @@ use std::time::Duration;
 use dialect::Settings;
 use futures::future::BoxFuture;
 use kubeapi::{
-    Alone, Annotated, Binding, BindingOutcome, Clock, EvictionOutcome, Leadership, Outside, Seen,
-    SeenPod, Source, TouchOutcome,
+    Alone, Annotated, Binding, BindingOutcome, Clock, EvictionOutcome, Leadership, Listed, Outside,
+    Seen, SeenPod, TouchOutcome, UnreadPod,
 };
 use ledger::{Event, NodeFacts};
 use model::codec::decode_inventory;
-use model::{Bytes, Host, MilliCpu, NodeName, PodId};
+use model::{Bytes, Host, MilliCpu, NodeName, PodId, PodUid};
 use placement::Policy;
 use scheduler::decisions::Decisions;
 use scheduler::metrics::Metrics;
 use scheduler::preempting::Preempting;
 use scheduler::service::Service;
 use scheduler::state::{Handle, Writer, WriterOptions};
+use scheduler::taking_over::HeldBack;
 use scheduler::verbs::bind::{BindOptions, Binder};
 use scheduler::verbs::memo::Memo;
 use scheduler::verbs::predicates::Predicates;
@@ -51,6 +52,14 @@ pub(crate) struct Store {
     pub(crate) faults: Mutex<VecDeque<Fault>>,
     pub(crate) bindings: Mutex<u32>,
     pub(crate) touches: Mutex<u32>,
+    /// Pods whose annotations may not be changed, by name.
+    pub(crate) untouchable: Mutex<Vec<String>>,
+    /// Pods that cannot be read.
+    pub(crate) unread: Mutex<Vec<UnreadPod>>,
+    /// Pods that were evicted, by name.
+    pub(crate) evicted: Mutex<Vec<String>>,
+    /// What evictions are to meet beside: blocked pods, by name.
+    pub(crate) guarded: Mutex<Vec<String>>,
     pub(crate) watch: Mutex<Option<mpsc::Sender<Seen>>>,
 }
 
@@ -140,7 +149,9 @@ impl Outside for Store {
                 TouchOutcome::Changed(_) => BindingOutcome::Bound,
                 TouchOutcome::Conflict => BindingOutcome::Conflict("changed".into()),
                 TouchOutcome::Gone => BindingOutcome::Gone,
-                TouchOutcome::Failed(why) => BindingOutcome::Unknown(why),
+                TouchOutcome::Refused(why) | TouchOutcome::Failed(why) => {
+                    BindingOutcome::Unknown(why)
+                }
             }
         })
     }
@@ -150,15 +161,19 @@ impl Outside for Store {
         Box::pin(async move { Ok(seen) })
     }
 
-    fn pods(&self) -> BoxFuture<'_, Result<Vec<SeenPod>, String>> {
+    fn pods(&self) -> BoxFuture<'_, Result<Listed, String>> {
         let names: Vec<String> = self.pods.lock().unwrap().keys().cloned().collect();
-        let all = names.iter().filter_map(|name| self.seen(name)).collect();
-        Box::pin(async move { Ok(all) })
+        let pods = names.iter().filter_map(|name| self.seen(name)).collect();
+        let unread = self.unread.lock().unwrap().clone();
+        Box::pin(async move { Ok(Listed { pods, unread }) })
     }
 
     fn annotate(&self, annotated: Annotated) -> BoxFuture<'_, TouchOutcome> {
         Box::pin(async move {
             *self.touches.lock().unwrap() += 1;
+            if self.untouchable.lock().unwrap().contains(&annotated.pod.name) {
+                return TouchOutcome::Refused("a policy forbids it".into());
+            }
             self.change(&annotated.pod, annotated.version.as_deref(), |pod| {
                 for (key, value) in &annotated.annotations {
                     match value {
@@ -172,8 +187,19 @@ impl Outside for Store {
         })
     }
 
-    fn evict(&self, _pod: &PodId) -> BoxFuture<'_, EvictionOutcome> {
-        Box::pin(async { EvictionOutcome::Failed("nobody is evicted here".into()) })
+    fn evict(&self, pod: &PodId) -> BoxFuture<'_, EvictionOutcome> {
+        let pod = pod.clone();
+        Box::pin(async move {
+            if self.guarded.lock().unwrap().contains(&pod.name) {
+                return EvictionOutcome::Blocked("its budget is spent".into());
+            }
+            self.evicted.lock().unwrap().push(pod.name.clone());
+            // On its way out: it holds what it has until it is gone.
+            self.change(&pod, None, |pod| {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+            });
+            EvictionOutcome::Evicted
+        })
     }
 
     fn nominate(&self, pod: &PodId, node: &NodeName) -> BoxFuture<'_, TouchOutcome> {
@@ -192,6 +218,8 @@ pub(crate) struct World {
     pub(crate) health: Arc<Health>,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) clock: Clock,
+    pub(crate) held_back: Arc<HeldBack>,
+    cards: usize,
     events: mpsc::Sender<Seen>,
     _prepared: watch::Sender<u64>,
 }
@@ -203,10 +231,16 @@ impl World {
     }
 
     pub(crate) async fn led_by(nodes: usize, leadership: Arc<dyn Leadership>) -> Self {
+        Self::of(nodes, 2, leadership).await
+    }
+
+    /// `nodes` nodes of `cards` cards each.
+    pub(crate) async fn of(nodes: usize, cards: usize, leadership: Arc<dyn Leadership>) -> Self {
         let clock = Clock::new();
         let settings = Arc::new(Settings::default());
         let health = Arc::new(Health::waiting_for(&[]));
         let numbers = Arc::new(Numbers::new());
+        let metrics = Arc::new(Metrics::new(&numbers));
         let policy = Policy::default();
         let options = WriterOptions { settings: settings.clone(), policy, promise: 300_000 };
         let (writer, handle) = Writer::new(options, clock, health.clone());
@@ -215,6 +249,7 @@ impl World {
         let store = Arc::new(Store::default());
         *store.watch.lock().unwrap() = Some(events.clone());
         let (prepared, is_prepared) = watch::channel(1);
+        let held_back = Arc::new(HeldBack::default());
         let outside: Arc<dyn Outside> = store.clone();
         let binder = Binder::new(
             handle.clone(),
@@ -226,9 +261,11 @@ impl World {
                 hold: 15_000,
                 margin: Duration::from_millis(10),
                 answer_within: Duration::from_secs(2),
+                conflicts: metrics.conflicts.clone(),
             },
             clock,
             is_prepared,
+            held_back.clone(),
         );
         let service = Arc::new(Service {
             handle: handle.clone(),
@@ -239,13 +276,23 @@ impl World {
             binder,
             predicates: Predicates::new(handle.clone(), outside, clock, 60_000),
             decisions: Arc::new(Decisions::default()),
-            metrics: Arc::new(Metrics::new(&numbers)),
+            metrics,
             memo: Memo::default(),
             clock,
             strict_bind_status: false,
         });
-        let world =
-            Self { service, store, handle, health, numbers, clock, events, _prepared: prepared };
+        let world = Self {
+            service,
+            store,
+            handle,
+            health,
+            numbers,
+            clock,
+            held_back,
+            cards,
+            events,
+            _prepared: prepared,
+        };
         for index in 0..nodes {
             world.node(&format!("n-{index}")).await;
         }
@@ -258,17 +305,24 @@ impl World {
             json!({"id": format!("GPU-{name}-{index}"), "index": index, "minor": index,
                    "model": "T4", "mem": 16384})
         };
-        let inventory = json!({"v": 1, "devices": [card(0), card(1)]}).to_string();
+        let devices: Vec<Value> = (0..self.cards).map(card).collect();
+        let inventory = json!({"v": 1, "devices": devices}).to_string();
         let name = NodeName::parse(name).unwrap();
         let facts = NodeFacts {
             name: name.clone(),
             allocatable: Host { cpu: MilliCpu(64_000), memory: Bytes(1 << 38) },
             pool: None,
             inventory: Some(Ok(decode_inventory(&inventory).unwrap())),
-            tickets: [("nano-gpu/gpu-percent".to_owned(), 200)].into(),
+            tickets: [("nano-gpu/gpu-percent".to_owned(), 100 * self.cards as u64)].into(),
         };
         self.tell(Seen::Ledger(Event::Node(facts))).await;
-        self.tell(Seen::Ledger(Event::Heartbeat { node: name, at: self.clock.now() })).await;
+        self.beat(&name).await;
+    }
+
+    /// The node's agent is heard.
+    pub(crate) async fn beat(&self, node: &NodeName) {
+        let at = self.clock.now();
+        self.tell(Seen::Ledger(Event::Heartbeat { node: node.clone(), at })).await;
     }
 
     pub(crate) async fn tell(&self, seen: Seen) {
@@ -277,13 +331,11 @@ impl World {
 
     /// Waits until the writer has seen all that was told so far.
     pub(crate) async fn settle(&self) {
-        let mut changes = self.handle.changes();
-        changes.mark_unchanged();
-        self.tell(Seen::Synced(Source::Pods)).await;
         while self.events.capacity() < self.events.max_capacity() {
             tokio::task::yield_now().await;
         }
-        let _ = tokio::time::timeout(Duration::from_secs(5), changes.changed()).await;
+        // The writer answers after it has shown all it saw before.
+        self.handle.release(&PodUid::parse("nobody").unwrap()).await;
     }
 
     pub(crate) fn names(&self) -> Vec<String> {

@@ -51,7 +51,11 @@ fn shipped_configurations_name_every_resource_and_fail_closed() {
 
 #[test]
 fn the_webhook_is_asked_about_every_resource_we_read() {
-    let webhook = shipped("scheduler/webhook.yaml");
+    let path =
+        format!("{}/../../deploy/manifests/second-scheduler.yaml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let all: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let webhook = all.iter().find(|it| it["kind"] == "MutatingWebhookConfiguration").unwrap();
     let hook = &webhook["webhooks"][0];
     let condition = hook["matchConditions"][0]["expression"].as_str().unwrap();
     let settings = Settings::default();
@@ -61,4 +65,22 @@ fn the_webhook_is_asked_about_every_resource_we_read() {
         }
     }
     assert_eq!((&hook["failurePolicy"], &hook["timeoutSeconds"]), (&json!("Fail"), &json!(5)));
+}
+
+#[test]
+fn the_chart_knows_the_names_of_every_dialect() {
+    let listed = shipped("chart/nanogpu/files/dialects.yaml");
+    let known = dialect::Dialect::ALL.map(|dialect| {
+        json!({
+            "name": dialect.as_str(),
+            "identities": dialect.identity_resources(),
+            "measures": dialect.measure_resources(),
+        })
+    });
+    assert_eq!(listed, json!(known));
+    let path =
+        format!("{}/../../deploy/chart/nanogpu/values.schema.json", env!("CARGO_MANIFEST_DIR"));
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let names: Vec<&str> = dialect::Dialect::ALL.iter().map(|dialect| dialect.as_str()).collect();
+    assert_eq!(schema["properties"]["dialects"]["items"]["enum"], json!(names));
 }

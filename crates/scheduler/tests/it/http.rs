@@ -1,13 +1,9 @@
 //! HTTP through real sockets: whatever comes in, an answer goes out.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kubeapi::Alone;
-use scheduler::http::{Doors, Gate, Limits, Listener, Mode, Reading, health_routes, read_routes};
-use scheduler::http::{serve, verb_routes};
-use scheduler::peers::Peers;
+use scheduler::http::{Limits, Listener, Mode};
 use serde_json::{Value, json};
 use telemetry::Shutdown;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,7 +12,7 @@ use tokio::net::TcpStream;
 use crate::build::{World, bind_body, filter_body, pod};
 
 /// A served world, and the way to stop it.
-async fn served(nodes: usize) -> (World, SocketAddr, Shutdown) {
+pub(crate) async fn served(nodes: usize) -> (World, SocketAddr, Shutdown) {
     let world = World::new(nodes).await;
     let limits = Limits {
         body: 64 << 10,
@@ -24,40 +20,32 @@ async fn served(nodes: usize) -> (World, SocketAddr, Shutdown) {
         at_once: 4,
         turn: Duration::from_millis(300),
     };
-    let metrics = world.service.metrics.clone();
-    let doors = Arc::new(Doors {
-        service: world.service.clone(),
-        peers: Arc::new(Peers::new(Arc::new(Alone), None, None, Duration::from_secs(1))),
-        gate: Gate::new(limits, metrics.clone()),
-        health: world.health.clone(),
-        numbers: world.numbers.clone(),
-    });
-    let gate = Gate::new(limits, metrics);
-    let reading = Arc::new(Reading { service: world.service.clone(), reviews: None, gate });
-    let router = verb_routes(&doors).merge(health_routes(&doors)).merge(read_routes(&reading));
-    let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let bound = Listener { address, mode: Mode::Loopback, router }.bind().unwrap();
-    let address = bound.address;
-    let (shutdown, stopping) = Shutdown::new();
-    tokio::spawn(serve(bound, stopping, Duration::from_secs(1)));
+    let (address, shutdown) = crate::serving::serve_world(&world, limits);
     (world, address, shutdown)
 }
 
 /// Sends these bytes and reads the whole answer: its status and its body.
 async fn send(address: SocketAddr, bytes: &[u8]) -> (u16, String) {
+    let (status, body) = send_raw(address, bytes).await;
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+/// The same where the body is no text.
+pub(crate) async fn send_raw(address: SocketAddr, bytes: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     // A server that refuses early may close while we still write; its answer is what counts.
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
     let _ = tokio::time::timeout(Duration::from_secs(30), read).await.expect("an answer");
-    let text = String::from_utf8_lossy(&answer).into_owned();
-    let status = text.split(' ').nth(1).unwrap_or_else(|| panic!("no answer: {text}"));
-    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned();
-    (status.parse().unwrap(), body)
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
+    let (head, body) = answer.split_at(end.map_or(answer.len(), |end| end + 4));
+    let head = String::from_utf8_lossy(head);
+    let status = head.split(' ').nth(1).unwrap_or_else(|| panic!("no answer: {head}"));
+    (status.parse().unwrap(), body.to_vec())
 }
 
-async fn post(address: SocketAddr, path: &str, body: &[u8]) -> (u16, String) {
+pub(crate) async fn post(address: SocketAddr, path: &str, body: &[u8]) -> (u16, String) {
     let length = body.len();
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
@@ -65,7 +53,7 @@ async fn post(address: SocketAddr, path: &str, body: &[u8]) -> (u16, String) {
     send(address, &[head.as_bytes(), body].concat()).await
 }
 
-async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     send(address, head.as_bytes()).await
 }
@@ -104,6 +92,34 @@ async fn every_route_of_the_systems_we_replace_is_served() {
     assert_eq!(json(&one)["nodes"][0]["devs"].as_array().unwrap().len(), 2);
     let (_, none) = get(address, "/gpushare-scheduler/inspect/nobody").await;
     assert_eq!(json(&none)["error"], json!("node nobody is not known"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quotas_are_shown_wherever_one_looks() {
+    let (world, address, _stop) = served(1).await;
+    let (_, inspect) = get(address, "/gpushare-scheduler/inspect").await;
+    assert_eq!(json(&inspect).get("quotas"), None, "gpushare's own form where there is none");
+    let quota = r#"{"team": {"quota": {"T4": 2}}}"#;
+    let quota = ledger::Quota::from_gpu_admission(quota).unwrap();
+    world.tell(kubeapi::Seen::Ledger(ledger::Event::Quota(quota))).await;
+    let mut held = pod("a", "30");
+    held["spec"]["nodeName"] = json!("n-0");
+    held["metadata"]["annotations"] =
+        json!({"nano-gpu/placement": "v1;n-0;c=GPU-n-0-0:30%+4915Mi"});
+    world.store.put(&held);
+    world.settle().await;
+    let (_, quotas) = get(address, "/api/v1/quotas").await;
+    let quotas = json(&quotas);
+    assert_eq!(quotas[0]["namespace"], json!("team"));
+    assert_eq!(quotas[0]["rules"][0]["model"], json!("T4"));
+    let (_, inspect) = get(address, "/gpushare-scheduler/inspect").await;
+    let inspect = json(&inspect);
+    assert_eq!(inspect["quotas"], quotas);
+    assert_eq!(inspect["nodes"][0]["devs"][0]["pods"][0]["name"], json!("a"));
+    scheduler::metrics::Capacity::register(world.handle.clone(), &world.numbers);
+    let (_, metrics) = get(address, "/metrics").await;
+    let limit = metrics.lines().find(|line| line.starts_with("nanogpu_quota_limit{"));
+    assert!(limit.is_some_and(|line| line.contains("namespace=\"team\"")), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,6 +223,80 @@ async fn more_than_can_be_worked_on_are_told_to_come_back() {
     }
     assert!(statuses.iter().all(|status| [408, 503].contains(status)), "{statuses:?}");
     assert!(statuses.contains(&408), "{statuses:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_bodies_of_strangers_hold_up_no_verb() {
+    let (world, address, _stop) = served(1).await;
+    let slow = |path: &str| {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{{"
+        );
+        tokio::spawn(async move { send(address, head.as_bytes()).await.0 })
+    };
+    // As many as there are places, at each of the doors that are open to all.
+    let strangers: Vec<_> = ["/admission", "/api/v1/simulate"]
+        .into_iter()
+        .flat_map(|path| [path; 4])
+        .map(slow)
+        .collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let body = filter_body(&pod("a", "20"), &world.names());
+    let before = std::time::Instant::now();
+    assert_eq!(post(address, "/scheduler/filter", &body).await.0, 200);
+    assert_eq!(get(address, "/metrics").await.0, 200);
+    assert!(before.elapsed() < Duration::from_millis(190), "{:?}", before.elapsed());
+    for stranger in strangers {
+        assert_eq!(stranger.await.unwrap(), 408);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_that_reads_has_its_turn_or_is_told_to_come_back() {
+    let world = World::new(1).await;
+    let limits = Limits {
+        body: 64 << 10,
+        arrive: Duration::from_secs(3),
+        at_once: 4,
+        turn: Duration::from_millis(300),
+    };
+    let (address, _stop) = crate::serving::serve_world(&world, limits);
+    let paths = ["/api/v1/history", "/api/v1/openapi.json", "/dashboard/", "/api/v1/nodes"];
+    let head = b"POST /api/v1/simulate HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{";
+    let slow: Vec<_> = (0..4).map(|_| tokio::spawn(send(address, head))).collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for path in paths {
+        let (status, answer) = get(address, path).await;
+        assert_eq!((status, answer.contains("too many requests")), (503, true), "{path}");
+    }
+    // Probes are answered whatever else is going on.
+    assert_eq!(get(address, "/healthz").await.0, 200);
+    assert_eq!(get(address, "/readyz").await.0, 200);
+    for slow in slow {
+        assert_eq!(slow.await.unwrap().0, 408);
+    }
+    for path in paths {
+        assert_eq!(get(address, path).await.0, 200, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_rests_between_requests_is_kept() {
+    let (world, address, _stop) = served(1).await;
+    let body = filter_body(&pod("a", "20"), &world.names());
+    let head = format!(
+        "POST /scheduler/filter HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let request = [head.as_bytes(), &body].concat();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    for pause in [0, 12] {
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        stream.write_all(&request).await.unwrap();
+        let mut answer = vec![0; 4096];
+        let read = stream.read(&mut answer).await.unwrap();
+        assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "after {pause} seconds");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! What is remembered gives the answers that asking anew would give.
 
+use std::sync::Arc;
+
 use dialect::{Settings, read};
 use model::{NodeName, Pod};
 use placement::{Ask, Policy, fit, rank};
@@ -32,17 +34,51 @@ async fn remembered_answers_are_those_of_asking_anew() {
         }
         world.settle().await;
         let picture = world.handle.picture();
-        for percent in ["20", "50", "100", "200"] {
-            let pod = Pod::from_json(&pod("asks", percent).to_string()).unwrap();
+        for percent in ["20", "50", "100", "200", "two containers"] {
+            let mut asks = pod("asks", percent);
+            if percent == "two containers" {
+                // A question that every node is asked in full.
+                asks = pod("asks", "60");
+                let mut second = asks["spec"]["containers"][0].clone();
+                second["name"] = json!("d");
+                asks["spec"]["containers"].as_array_mut().unwrap().push(second);
+            }
+            let pod = Pod::from_json(&asks.to_string()).unwrap();
             let asked = read(&pod, &Settings::default()).unwrap().unwrap();
             let ask = Ask::new(&picture.snapshot, &asked.request, Policy::default());
             let remembered = memo.fits(&picture.snapshot, &ask);
-            for (node, fits) in picture.snapshot.nodes().iter().zip(remembered) {
-                assert_eq!(fit(node, &ask).err(), fits.as_deref().cloned(), "step {step}");
+            for (place, node) in picture.snapshot.nodes().iter().enumerate() {
+                assert_eq!(fit(node, &ask).err(), remembered.refusal(place), "step {step}");
+                assert_eq!(memo.places(&picture.snapshot).find(node.name.as_str()), Some(place));
             }
             let ranked: Vec<NodeName> =
                 rank(&picture.snapshot, &ask).fitting.iter().map(|n| n.name.clone()).collect();
-            assert_eq!(memo.order(&picture.snapshot, &ask), ranked, "step {step}");
+            let nodes = picture.snapshot.nodes();
+            let order = memo.order(&picture.snapshot, &ask);
+            let order: Vec<NodeName> = order.iter().map(|&n| nodes[n].name.clone()).collect();
+            assert_eq!(order, ranked, "step {step}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_beat_and_what_is_told_once_more_change_nothing_that_readers_see() {
+    let world = World::new(2).await;
+    let mut held = pod("a", "30");
+    held["spec"]["nodeName"] = json!("n-0");
+    held["metadata"]["annotations"] =
+        json!({"nano-gpu/placement": "v1;n-0;c=GPU-n-0-0:30%+4915Mi"});
+    world.store.put(&held);
+    world.settle().await;
+    // What a new pod teaches is learned within half a second, and shown.
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    let before = world.handle.picture();
+    world.beat(&NodeName::parse("n-0").unwrap()).await;
+    world.store.show("a");
+    world.node("n-1").await;
+    world.settle().await;
+    assert!(Arc::ptr_eq(&before, &world.handle.picture()));
+    world.store.remove("a");
+    world.settle().await;
+    assert!(!Arc::ptr_eq(&before, &world.handle.picture()));
 }

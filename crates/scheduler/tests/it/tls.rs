@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use axum_server::tls_rustls::RustlsConfig;
 use kubeapi::{Leadership, Term};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use scheduler::certificates::Certificates;
 use scheduler::http::{Doors, Gate, Limits, Listener, Mode, serve, verb_routes};
-use scheduler::peers::{PEER_NAME, Peers};
+use scheduler::peers::{Calling, PEER_NAME, Peers};
 use serde_json::{Value, json};
 use telemetry::Shutdown;
 use time::OffsetDateTime;
@@ -42,6 +43,8 @@ fn served(world: &World, peers: Peers, mode: Mode) -> (SocketAddr, Shutdown) {
         service: world.service.clone(),
         peers: Arc::new(peers),
         gate: Gate::new(limits, world.service.metrics.clone()),
+        webhook: Gate::new(limits, world.service.metrics.clone()),
+        scrapes: Gate::new(limits, world.service.metrics.clone()),
         health: world.health.clone(),
         numbers: world.numbers.clone(),
     });
@@ -56,6 +59,10 @@ fn served(world: &World, peers: Peers, mode: Mode) -> (SocketAddr, Shutdown) {
 fn made(days_ago: i64) -> Certificates {
     let now = OffsetDateTime::now_utc() - time::Duration::days(days_ago);
     Certificates::make(&["localhost".to_owned()], now).unwrap()
+}
+
+fn calling(certificates: &Certificates) -> Calling {
+    Arc::new(ArcSwap::new(certificates.calling().unwrap()))
 }
 
 fn alone() -> Peers {
@@ -118,11 +125,28 @@ async fn an_expired_certificate_is_refused_on_either_side() {
     // A replica that cannot reach its leader says so to kube-scheduler.
     world.store.put(&pod("a", "20"));
     world.settle().await;
-    let tls = Some(old.calling().unwrap());
+    let tls = Some(calling(&old));
     let peers = Peers::new(Arc::new(Led(address)), tls, None, Duration::from_secs(5));
     let answer = peers.forward(&bind_body("a", "n-0").into()).await.unwrap();
     let text = String::from_utf8(answer.body).unwrap();
     assert!(text.contains("the leader cannot be reached"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_certificate_is_used_for_the_next_call() {
+    let leader = World::new(1).await;
+    leader.store.put(&pod("a", "20"));
+    leader.settle().await;
+    let certificates = made(0);
+    let mode = Mode::Tls(RustlsConfig::from_config(certificates.mutual().unwrap()));
+    let (address, _stop) = served(&leader, alone(), mode);
+    let tls = calling(&made(0));
+    let peers = Peers::new(Arc::new(Led(address)), Some(tls.clone()), None, Duration::from_secs(5));
+    let refused = peers.forward(&bind_body("a", "n-0").into()).await.unwrap();
+    assert!(String::from_utf8(refused.body).unwrap().contains("the leader cannot be reached"));
+    tls.store(certificates.calling().unwrap());
+    let answer = peers.forward(&bind_body("a", "n-0").into()).await.unwrap();
+    assert_eq!(answer.body, br#"{"Error":""}"#);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,11 +157,43 @@ async fn a_standby_hands_binds_to_the_leader_and_gives_its_answer() {
     let certificates = made(0);
     let mode = Mode::Tls(RustlsConfig::from_config(certificates.mutual().unwrap()));
     let (address, _stop) = served(&leader, alone(), mode);
-    let tls = Some(certificates.calling().unwrap());
+    let tls = Some(calling(&certificates));
     let peers = Peers::new(Arc::new(Led(address)), tls, None, Duration::from_secs(5));
     let answer = peers.forward(&bind_body("a", "n-0").into()).await.unwrap();
     assert_eq!((answer.status, answer.body.as_slice()), (200, br#"{"Error":""}"#.as_slice()));
     assert!(leader.store.seen("a").unwrap().pod.node.is_some());
     let again = peers.forward(&bind_body("gone", "n-0").into()).await.unwrap();
     assert!(String::from_utf8(again.body).unwrap().contains("is gone"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_asks_the_leader_whom_to_evict() {
+    let leader = World::new(1).await;
+    for card in [0, 1] {
+        let mut low = pod(&format!("low-{card}"), "100");
+        low["spec"]["nodeName"] = json!("n-0");
+        low["spec"]["priority"] = json!(-5);
+        let placement = format!("v1;n-0;c=GPU-n-0-{card}:whole");
+        low["metadata"]["annotations"] = json!({"nano-gpu/placement": placement});
+        leader.store.put(&low);
+    }
+    leader.settle().await;
+    let certificates = made(0);
+    let mode = Mode::Tls(RustlsConfig::from_config(certificates.mutual().unwrap()));
+    let (address, _stop) = served(&leader, alone(), mode);
+    let tls = Some(calling(&certificates));
+    let peers = Peers::new(Arc::new(Led(address)), tls, None, Duration::from_secs(5));
+    let victims = json!({"n-0": {"Pods": [{"UID": "uid-low-0"}]}});
+    let body = json!({"Pod": pod("high", "100"), "NodeNameToMetaVictims": victims}).to_string();
+    let answer = peers.forward_preempt(&body.clone().into()).await.unwrap();
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(answer["NodeNameToMetaVictims"].as_object().unwrap().len(), 1, "{answer}");
+    // The leader knows of it, and waits for what comes of it.
+    let uid = model::PodUid::parse("uid-high").unwrap();
+    assert!(leader.service.preempting.is_carried_out(&uid, leader.clock.now()));
+    // A leader that is not reached evicts by itself: kube-scheduler is told of nobody.
+    let tls = Some(calling(&made(0)));
+    let peers = Peers::new(Arc::new(Led(address)), tls, None, Duration::from_secs(5));
+    let answer = peers.forward_preempt(&body.into()).await.unwrap();
+    assert_eq!(answer.body, br#"{"NodeNameToMetaVictims":{}}"#);
 }

@@ -60,7 +60,7 @@ async fn a_release_between_the_look_and_the_note_is_not_missed() {
     world.store.remove("x");
     world.settle().await;
     let asked = world.handle.pods.pending_named("team", "half").unwrap().asked.clone().unwrap();
-    let refused = vec![NodeName::parse("n-0").unwrap()];
+    let refused = [NodeName::parse("n-0").unwrap()].into();
     let waits = scheduler::waking::Waits::new(asked, refused, true, before, Moment(0));
     world.service.waiting.refused(waits);
     assert_eq!(wakes(&world, 10_000), ["half"]);
@@ -93,4 +93,44 @@ async fn quota_that_grows_wakes() {
     world.tell(quota(1)).await;
     world.settle().await;
     assert_eq!(wakes(&world, 20_000), ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_refused_before_our_watch_shows_it_is_woken() {
+    let world = full().await;
+    let waiting = &world.service.waiting;
+    // kube-scheduler is ahead of our watch.
+    let body = filter_body(&pod("half", "50"), &world.names());
+    assert_eq!(read(&world.service.filter(&body, false))["NodeNames"], json!([]));
+    let asked_at = world.clock.now();
+    waiting.tidy(&world.handle.pods, asked_at.after(20_000));
+    world.store.remove("x");
+    world.settle().await;
+    assert_eq!(wakes(&world, 10_000), ["half"]);
+    // A pod that never shows is forgotten, and one that is on a node at once.
+    waiting.tidy(&world.handle.pods, asked_at.after(31_000));
+    assert!(waiting.is_empty());
+    drop(world.service.filter(&filter_body(&pod("y", "50"), &["nowhere".into()]), false));
+    assert_eq!(waiting.len(), 1);
+    waiting.tidy(&world.handle.pods, asked_at);
+    assert!(waiting.is_empty(), "y is on a node");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_standby_refused_is_woken_by_a_leader_that_has_room() {
+    let world = World::new(1).await;
+    world.store.put(&pod("a", "30"));
+    world.settle().await;
+    let body = filter_body(&pod("a", "30"), &world.names());
+    let answer = read(&world.service.refused_elsewhere(&body));
+    assert_eq!(answer["NodeNames"], json!(["n-0"]), "it fits here");
+    assert_eq!(wakes(&world, 10_000), ["a"], "but kube-scheduler was told no");
+    assert!(wakes(&world, 20_000).is_empty(), "once");
+    // One that we refuse too waits for a change.
+    world.store.put(&pod("b", "300"));
+    world.settle().await;
+    let body = filter_body(&pod("b", "300"), &world.names());
+    assert_eq!(read(&world.service.refused_elsewhere(&body))["NodeNames"], json!([]));
+    assert_eq!(world.service.waiting.len(), 2);
+    assert!(wakes(&world, 30_000).is_empty());
 }

@@ -32,6 +32,7 @@ fn create(flags: u32, priority: i32, green: Option<u64>) -> Answer<u64> {
 fn destroy(handle: u64) -> Answer {
     let call = here()?;
     let stream = call.state().streams.remove(&handle).ok_or(Code::INVALID_HANDLE)?;
+    super::capture::destroyed(&mut call.state(), handle);
     stream.wake_worker(call.process);
     stream.close();
     // One with work left is still waited for by who frees memory.

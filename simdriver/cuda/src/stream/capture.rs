@@ -3,13 +3,14 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 use super::order::Order;
 use super::{Stream, find};
 use crate::abi::{Answer, Code, In, Opaque, Out, api};
 use crate::event::{Event, Recorded};
 use crate::graph::{self, Body};
-use crate::process::{Call, here, lock, meant, process};
+use crate::process::{Call, Process, State, here, lock, meant, process};
 
 /// One capture, over all streams that take part.
 pub(crate) struct Capture {
@@ -17,6 +18,9 @@ pub(crate) struct Capture {
     graph: u64,
     /// The stream that began it and must end it.
     origin: u64,
+    /// The thread that began it, and how strict it is.
+    thread: ThreadId,
+    mode: u32,
     /// The graph was the caller's already.
     given: bool,
     invalid: Mutex<bool>,
@@ -43,8 +47,38 @@ pub(crate) struct Tips {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// How strict captures are with calls on this thread; told, but nothing depends on it.
-    static MODE: Cell<u32> = const { Cell::new(0) };
+    /// How strict captures are with calls on this thread.
+    static MODE: Cell<u32> = const { Cell::new(GLOBAL) };
+}
+
+/// Modes of captures and of threads.
+const GLOBAL: u32 = 0;
+const RELAXED: u32 = 2;
+
+/// Refuses a call that a capture may forbid to this thread, and invalidates that capture. Of the calls
+/// that CUDA calls potentially unsafe, those that ask and wait for events are judged here.
+pub(crate) fn permitted(process: &Process) -> Answer {
+    let strict = MODE.try_with(Cell::get).unwrap_or(RELAXED);
+    let state = process.state();
+    if strict == RELAXED || state.captures.is_empty() {
+        return Ok(());
+    }
+    let here = std::thread::current().id();
+    let forbids = |capture: &&Arc<Capture>| {
+        let own = capture.thread == here && capture.mode != RELAXED;
+        own || (strict == GLOBAL && capture.mode == GLOBAL)
+    };
+    let mut answer = Ok(());
+    for capture in state.captures.iter().filter(forbids) {
+        *lock(&capture.invalid) = true;
+        answer = Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    answer
+}
+
+/// A stream that is destroyed takes its capture along.
+pub(crate) fn destroyed(state: &mut State, stream: u64) {
+    state.captures.retain(|capture| capture.origin != stream);
 }
 
 impl Capture {
@@ -158,11 +192,14 @@ fn begin(stream: u64, graph: Option<u64>, tips: Vec<u64>, mode: u32) -> Answer {
         number: NEXT.fetch_add(1, Ordering::Relaxed),
         graph,
         origin: stream.handle,
+        thread: std::thread::current().id(),
+        mode,
         given,
         invalid: Mutex::new(false),
         streams: Mutex::new(vec![Arc::clone(&stream)]),
         told: Mutex::default(),
     });
+    call.state().captures.push(Arc::clone(&capture));
     stream.set_member(Some(Member { capture, tips }));
     Ok(())
 }
@@ -189,6 +226,7 @@ fn end(stream: u64) -> Answer<u64> {
     for stream in &streams {
         stream.set_member(None);
     }
+    call.state().captures.retain(|other| other.number != capture.number);
     let outcome =
         capture.check().and(if joined { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNJOINED) });
     if outcome.is_err() && !capture.given {

@@ -1,0 +1,4 @@
+//! The agent over real files, without a cluster.
+
+#[cfg(test)]
+mod starting;

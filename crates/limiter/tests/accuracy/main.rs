@@ -1,0 +1,10 @@
+//! How much of a card containers get of what they asked for, over the simulated driver.
+
+#[cfg(test)]
+mod cells;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod stage;
+#[cfg(test)]
+mod tenant;

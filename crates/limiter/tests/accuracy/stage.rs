@@ -1,0 +1,265 @@
+//! A machine with one card, containers on it, a referee, and the truth.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use machine::{Choices, Clock, Description, Machine, TAG_VARIABLE, VARIABLE};
+use turns::{Pages, Referee, Rules, make_door};
+
+use crate::tenant::{SEED, WAITS, WORK};
+
+/// The library, built once as it ships; another one for comparison if `LIMITER_LIBRARY` names it.
+fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        if let Some(other) = std::env::var_os("LIMITER_LIBRARY") {
+            return other.into();
+        }
+        let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["build", "--quiet", "--package", "limiter", "--profile", "limiter"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(built.success(), "cargo build --package limiter --profile limiter");
+        let exe = std::env::current_exe().unwrap();
+        exe.ancestors().nth(3).unwrap().join("limiter/liblimiter.so")
+    })
+}
+
+/// A container to be: its share and burst in percent, and the work of each of its processes.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) cores: u32,
+    pub(crate) burst: u32,
+    pub(crate) works: Vec<String>,
+}
+
+/// A container with a hard share and one process.
+pub(crate) fn hard(cores: u32, work: &str) -> Asked {
+    Asked { cores, burst: cores, works: vec![work.to_owned()] }
+}
+
+/// Has other load of the machine disturb less, where we may: tenants and the referee's thread inherit it.
+fn go_first() {
+    // SAFETY: changes nothing but the order in which the kernel runs this process. Who may not stays as is.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+}
+
+/// Everything. Processes are ended when it goes. There is one at a time: two would take each other's
+/// processors.
+pub(crate) struct Stage {
+    _alone: MutexGuard<'static, ()>,
+    folder: tempfile::TempDir,
+    machine: &'static Machine,
+    referee: Option<Referee>,
+    containers: usize,
+    processes: Vec<(usize, Child)>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for (_, process) in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Stage {
+    pub(crate) fn new(seed: u64) -> Self {
+        static ONE: Mutex<()> = Mutex::new(());
+        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        go_first();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let choices = Choices { clock: Clock::Real, cards: Some(1), ..Choices::default() };
+        let mut description = Description::from_profile("dgx-a100", &choices).unwrap();
+        description.dev_root = path.join("dev");
+        description.seed = seed;
+        // Turns of the hardware from half a millisecond to 3 ms.
+        description.quantum_ns = 500_000 * (1 + seed % 6);
+        Machine::create(&path.join("machine"), &description).unwrap();
+        let genuine = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+        for below in ["driver", "lib"] {
+            std::fs::create_dir_all(path.join(below)).unwrap();
+        }
+        for (built, name) in [("libcuda.so", "libcuda.so.1"), ("libnvml.so", "libnvidia-ml.so.1")] {
+            symlink(genuine.join(built), path.join("driver").join(name)).unwrap();
+            symlink(library(), path.join("lib").join(name)).unwrap();
+        }
+        make_door(&path.join("door")).unwrap();
+        let machine = Machine::open(&path.join("machine")).unwrap();
+        let mut stage = Self {
+            _alone: alone,
+            folder,
+            machine,
+            referee: None,
+            containers: 0,
+            processes: Vec::new(),
+        };
+        stage.start_referee();
+        stage
+    }
+
+    /// A stage with these containers at work.
+    pub(crate) fn with(seed: u64, asked: &[Asked]) -> Self {
+        let mut stage = Self::new(seed);
+        for one in asked {
+            stage.add(one);
+        }
+        stage
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join(below)
+    }
+
+    pub(crate) fn start_referee(&mut self) {
+        let referee = Referee::start(&self.path("door"), Rules::USUAL).unwrap();
+        for container in 0..self.containers {
+            referee.seat(&container.to_string(), self.pages(container)).unwrap();
+        }
+        self.referee = Some(referee);
+    }
+
+    /// As if the agent were killed: its pages stay as they are.
+    pub(crate) fn kill_referee(&mut self) {
+        self.referee.take().unwrap().vanish();
+    }
+
+    pub(crate) fn referee(&self) -> &Referee {
+        self.referee.as_ref().unwrap()
+    }
+
+    fn pages(&self, container: usize) -> Pages {
+        let file = |kind| self.path(&format!("{container}/pages/0.{kind}"));
+        Pages { limits: file("limits"), counters: file("counters") }
+    }
+
+    /// Adds a container and starts its processes.
+    pub(crate) fn add(&mut self, asked: &Asked) -> usize {
+        let container = self.containers;
+        let root = self.path(&container.to_string());
+        std::fs::create_dir_all(root.join("pages")).unwrap();
+        symlink(self.path("driver"), root.join("driver")).unwrap();
+        symlink(self.path("door"), root.join("pages/0.door")).unwrap();
+        let pages = self.pages(container);
+        std::fs::write(&pages.limits, page::write_limits(&self.limits(asked.cores, asked.burst)))
+            .unwrap();
+        std::fs::write(&pages.counters, page::write_counters()).unwrap();
+        std::fs::write(self.waits(container), "").unwrap();
+        self.containers += 1;
+        if let Some(referee) = &self.referee {
+            referee.seat(&container.to_string(), pages).unwrap();
+        }
+        for work in &asked.works {
+            self.start(container, work);
+        }
+        container
+    }
+
+    fn limits(&self, cores: u32, burst: u32) -> page::Limits {
+        let name = |text: &str| page::Name::new(text).unwrap();
+        page::Limits {
+            device: name(&self.machine.description().cards[0].uuid),
+            pod: name("pod"),
+            container: name("main"),
+            memory: 2 << 30,
+            cores,
+            burst,
+            place: 0,
+            granted: 0,
+            tenants: 0,
+        }
+    }
+
+    /// Starts a process in a container; returns when it is at work.
+    pub(crate) fn start(&mut self, container: usize, work: &str) -> u32 {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["tenant::tenant", "--exact", "--nocapture", "--test-threads=1"])
+            .env(VARIABLE, self.path("machine"))
+            .env("NANOGPU_ROOT", self.path(&container.to_string()))
+            .env("LD_LIBRARY_PATH", self.path("lib"))
+            .env(TAG_VARIABLE, container.to_string())
+            .env(WORK, work)
+            .env(WAITS, self.waits(container))
+            .env(SEED, (self.machine.description().seed << 8 | container as u64).to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(process.stdout.take().unwrap()).lines();
+        let ready = said.map_while(Result::ok).any(|line| line == "ready");
+        assert!(ready, "the tenant could not start: {work}");
+        let pid = process.id();
+        self.processes.push((container, process));
+        pid
+    }
+
+    /// Ends the processes of a container.
+    pub(crate) fn end(&mut self, container: usize) {
+        for (_, process) in self.processes.iter_mut().filter(|(of, _)| *of == container) {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+        self.processes.retain(|(of, _)| *of != container);
+    }
+
+    /// GPU time of each container so far, and device time.
+    fn used(&self) -> (Vec<u64>, u64) {
+        let mut used = vec![0; self.containers];
+        let mut now = 0;
+        for usage in self.machine.usage().unwrap() {
+            if let Some(used) = usage.tag.parse::<usize>().ok().and_then(|of| used.get_mut(of)) {
+                *used += usage.busy;
+            }
+            now = now.max(usage.until);
+        }
+        (used, now)
+    }
+
+    /// Lets containers work for a while; says what each got, in percent.
+    pub(crate) fn measure(&self, time: Duration) -> Vec<f64> {
+        let (before, from) = self.used();
+        std::thread::sleep(time);
+        let (after, to) = self.used();
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        let percent = |used: u64| used as f64 * 100.0 / (to - from) as f64;
+        after.iter().zip(before).map(|(after, before)| percent(after - before)).collect()
+    }
+
+    fn waits(&self, container: usize) -> PathBuf {
+        self.path(&format!("{container}/waits"))
+    }
+
+    /// The longest that a launch of a container took since then; nothing if none took 5 ms.
+    pub(crate) fn longest_wait(&self, container: usize, since: SystemTime) -> Duration {
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
+        let text = std::fs::read_to_string(self.waits(container)).unwrap();
+        let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok()).unwrap();
+        let waits = text.lines().map(|line| {
+            let mut words = line.split(' ');
+            (u128::from(number(words.next())), number(words.next()))
+        });
+        let longest = waits.filter(|(ended, _)| *ended > since).map(|(_, took)| took).max();
+        Duration::from_micros(longest.unwrap_or(0))
+    }
+
+    /// The page of limits of a container, to be changed.
+    pub(crate) fn set_cores(&self, container: usize, cores: u32, burst: u32) {
+        use std::os::unix::fs::FileExt as _;
+        let file = std::fs::File::options().write(true).open(self.pages(container).limits).unwrap();
+        let at = |field: usize| field as u64;
+        file.write_all_at(&cores.to_le_bytes(), at(std::mem::offset_of!(page::LimitsPage, cores)))
+            .unwrap();
+        file.write_all_at(&burst.to_le_bytes(), at(std::mem::offset_of!(page::LimitsPage, burst)))
+            .unwrap();
+    }
+
+    pub(crate) fn counters(&self, container: usize) -> PathBuf {
+        self.pages(container).counters
+    }
+}

@@ -1,0 +1,63 @@
+//! The cluster's own kube-scheduler, which calls us with mutual TLS, by the configuration we ship.
+
+use std::net::{SocketAddr, TcpListener};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use serde_json::json;
+
+use crate::bed::{Bed, CONFIG, EXTENDER, Scheduler, annotation, node_of, percent};
+
+const MUTUAL: &str = include_str!("../../../deploy/kube-scheduler/default-scheduler.yaml");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_scheduler_calls_us_with_mutual_tls() -> Result<()> {
+    let bed = Bed::new().await?;
+    let secure = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let mut scheduler = Scheduler::start(bed.cluster, &["--secure-address", &secure.to_string()])?;
+    scheduler.ready().await?;
+    let outcome = called(&bed, &mut scheduler, secure).await;
+    bed.cluster.configure_scheduler("kube-scheduler", CONFIG)?;
+    outcome
+}
+
+async fn called(bed: &Bed, scheduler: &mut Scheduler, secure: SocketAddr) -> Result<()> {
+    // As an administrator does: the files of the Secret, where kube-scheduler reads them.
+    let folder = tempfile::tempdir()?;
+    let secrets: Api<Secret> = Api::namespaced(bed.session.client(), "nanogpu-system");
+    let secret = secrets.get("nanogpu-scheduler-tls").await?;
+    let data = secret.data.context("a Secret with files")?;
+    for name in ["ca.crt", "client.crt", "client.key"] {
+        std::fs::write(folder.path().join(name), &data.get(name).context(name)?.0)?;
+    }
+    let folder_name = folder.path().to_str().context("a name")?;
+    let config = MUTUAL
+        .replace("10.96.0.50:39443", EXTENDER)
+        .replace("/etc/kubernetes/nanogpu", folder_name);
+    // Whoever calls the address of the cluster reaches our TLS from now on.
+    let plain = std::mem::replace(&mut scheduler.address, secure);
+    bed.point_at(scheduler);
+    scheduler.address = plain;
+    bed.cluster.configure_scheduler("kube-scheduler", &config)?;
+    let namespace = bed.session.namespace("mutual").await?;
+    for n in 0..4 {
+        let mut pod = percent(&format!("p{n}"), 50);
+        // No name at all: it is the cluster's own that serves it.
+        pod["spec"].as_object_mut().context("a spec")?.remove("schedulerName");
+        bed.create(&namespace, &pod).await?;
+    }
+    for n in 0..4 {
+        let bound = bed.bound(&namespace, &format!("p{n}")).await?;
+        let placement = annotation(&bound, "nano-gpu/placement").context("a placement")?;
+        ensure!(placement.contains(node_of(&bound).context("bound")?), "{placement}");
+    }
+    // Without a certificate nobody gets that far: plain HTTP is no answer there.
+    scheduler.address = secure;
+    let body = json!({"PodName": "p0"}).to_string();
+    let plain_call = scheduler.post("/scheduler/bind", &body).await;
+    scheduler.address = plain;
+    ensure!(plain_call.is_err(), "{plain_call:?}");
+    ensure!(bed.nothing_sold_twice().await? == 4);
+    Ok(())
+}
