@@ -1,6 +1,8 @@
 //! Taking a cluster away, whatever state it is in.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -73,6 +75,9 @@ pub(crate) fn is_abandoned() -> bool {
     ABANDONED.load(Ordering::SeqCst)
 }
 
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
 /// Only root may make namespaces and cgroups.
 pub(crate) fn need_root() -> anyhow::Result<()> {
     if rustix::process::geteuid().is_root() {
@@ -85,15 +90,28 @@ pub(crate) fn need_root() -> anyhow::Result<()> {
 }
 
 /// One tool at a time works on a cluster.
+///
+/// A tool that is killed while it starts a process leaves the lock to that child until it runs its own
+/// program, so whoever comes right after it asks for a while.
 pub(crate) fn lock(layout: &Layout) -> anyhow::Result<File> {
     let root = root();
     fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
     let path = layout.lock();
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    if file.try_lock().is_err() {
-        bail!("another `up` or `down` of cluster `{}` is at work; wait for it", layout.name());
+    for _ in 0..LOCK_TRIES {
+        let file =
+            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        if file.try_lock().is_ok() && is_at(&file, &path) {
+            return Ok(file);
+        }
+        std::thread::sleep(LOCK_PAUSE);
     }
-    Ok(file)
+    bail!("another `up` or `down` of cluster `{}` is at work; wait for it", layout.name());
+}
+
+/// Whether this is still the file of that name: whoever had the lock before may have deleted it.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |there: fs::Metadata| Some(there.ino() == file.metadata().ok()?.ino());
+    fs::metadata(path).ok().and_then(same).unwrap_or(false)
 }
 
 /// Like [`down`], for one who holds the lock.

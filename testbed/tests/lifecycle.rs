@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,11 @@ const TESTBED: &str = env!("CARGO_BIN_EXE_testbed");
 
 /// Clusters of these tests come and go one after another, because they look at the whole machine.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for the turn. A test that failed in its own has said so itself.
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The testbed with a state folder of the test's own.
 struct Bed {
@@ -96,7 +101,7 @@ fn processes(name: &str) -> Vec<String> {
 
 #[test]
 fn two_clusters_stand_side_by_side_and_leave_nothing() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let bed = Bed::new();
     let before = host();
     for name in ["one", "two"] {
@@ -143,7 +148,7 @@ fn down_without_up_says_so() {
 /// Kills `up` at several points of its way; what it left must be found and removed.
 #[test]
 fn an_up_that_was_killed_is_cleaned_up() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let bed = Bed::new();
     let before = host();
     for (index, signal) in [(0, KILL), (1, KILL), (2, TERM)] {
