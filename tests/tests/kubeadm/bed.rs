@@ -16,7 +16,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use stories::shipped::{self, DEFAULT};
-use testbed::{Cluster, FakeNodes, Image, Options, Program, Session};
+use testbed::{Binaries, Cluster, FakeNodes, Image, Options, Program, Progress, Session};
 
 pub(crate) const SYSTEM: &str = "nanogpu-system";
 /// What stands for `/etc/kubernetes`: nodes of the testbed share `/etc`, and have `/var/lib` each.
@@ -36,7 +36,9 @@ pub(crate) struct Bed {
     cluster: &'static Cluster,
     /// The manifest as kubeadm wrote it.
     pub(crate) original: String,
+    /// The address of the Service that kube-scheduler is to call.
     extender: String,
+    helm: PathBuf,
 }
 
 /// How a Job ended, and what it said.
@@ -47,7 +49,11 @@ pub(crate) struct Done {
 
 impl Bed {
     pub(crate) async fn new() -> Result<Self> {
-        let cluster = tokio::task::spawn_blocking(cluster).await??;
+        let (cluster, helm) = tokio::task::spawn_blocking(|| {
+            let helm = Binaries::apart(Program::Helm, &mut Progress::new())?;
+            anyhow::Ok((cluster()?, helm))
+        })
+        .await??;
         let session = cluster.session()?.patience(Duration::from_mins(2));
         let original = MANIFEST
             .replace("registry.example/kube-scheduler:v1.36.3", "localhost/kube-scheduler:1")
@@ -56,7 +62,7 @@ impl Bed {
                 "path: /etc/kubernetes/scheduler.conf\n      type",
                 &format!("path: {KUBERNETES}/scheduler.conf\n      type"),
             );
-        let mut bed = Self { session, cluster, original, extender: String::new() };
+        let mut bed = Self { session, cluster, original, extender: String::new(), helm };
         fs::create_dir_all(bed.file("manifests"))?;
         let kubeconfig = cluster.layout().kubeconfig();
         fs::copy(
@@ -110,39 +116,42 @@ impl Bed {
         self.session.wait(SYSTEM, "nanogpu-scheduler", "ready", ready).await?;
         let services: Api<Service> = Api::namespaced(self.session.client(), SYSTEM);
         let service = services.get("nanogpu-scheduler-verbs").await?;
-        let address = service.spec.and_then(|spec| spec.cluster_ip).context("a ClusterIP")?;
-        self.extender = format!("https://{address}:39443/scheduler");
+        self.extender = service.spec.and_then(|spec| spec.cluster_ip).context("a ClusterIP")?;
         Ok(())
     }
 
-    /// Runs nanogpu-install as a Job. `dies_at` is where it is killed.
+    /// Runs nanogpu-install as the Job of our chart. `dies_at` is where it is killed.
     pub(crate) async fn install(&self, name: &str, words: &[&str], dies_at: &str) -> Result<Done> {
-        let mut args = vec!["--root", "/host/etc/kubernetes", "--on-host", KUBERNETES];
-        args.extend(words);
-        if words[0] == "patch" {
-            args.extend(["--extender", &self.extender, "--certificates", "/certificates"]);
-        }
-        let job = json!({
-            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
-            "spec": {"backoffLimit": 0, "template": {"spec": {
-                // By its name, so that it also starts where no scheduler works.
-                "nodeName": "node1", "hostNetwork": true, "restartPolicy": "Never",
-                // The first process of a container cannot kill itself.
-                "shareProcessNamespace": true,
-                "containers": [{
-                    "name": "install", "image": "localhost/nanogpu-install:1", "imagePullPolicy": "Never",
-                    "args": args, "env": [{"name": "NANOGPU_INSTALL_DIES_AT", "value": dies_at}],
-                    "volumeMounts": [
-                        {"name": "kubernetes", "mountPath": "/host/etc/kubernetes"},
-                        {"name": "certificates", "mountPath": "/certificates", "readOnly": true},
-                    ],
-                }],
-                "volumes": [
-                    {"name": "kubernetes", "hostPath": {"path": KUBERNETES, "type": "Directory"}},
-                    {"name": "certificates", "secret": {"secretName": "nanogpu-scheduler-tls", "optional": true}},
-                ],
-            }}},
+        let action = if words[0] == "rollback" { "rollback" } else { "patch" };
+        let set = format!(
+            "scheduler.mode=default,scheduler.verbsClusterIP={},kubeadm.nodes={{node1}},\
+             kubeadm.action={action},kubeadm.image.repository=localhost/nanogpu-install,\
+             kubeadm.image.tag=1,image.registry=,image.pullPolicy=Never",
+            self.extender
+        );
+        let helm = self.helm.clone();
+        let shown = "templates/scheduler/kubeadm.yaml";
+        let job = tokio::task::spawn_blocking(move || {
+            testbed::rendered(&helm, &["--show-only", shown, "--set", &set])
         });
+        let mut job: Value = serde_saphyr::from_str(&job.await??)?;
+        job["metadata"]["name"] = json!(name);
+        // A run that is cut off is to be looked at before the next.
+        job["spec"]["backoffLimit"] = json!(0);
+        let pod = &mut job["spec"]["template"]["spec"];
+        // The first process of a container cannot kill itself.
+        pod["shareProcessNamespace"] = json!(true);
+        pod["volumes"][0]["hostPath"]["path"] = json!(KUBERNETES);
+        let container = &mut pod["containers"][0];
+        container["env"] = json!([{"name": "NANOGPU_INSTALL_DIES_AT", "value": dies_at}]);
+        let mut args: Vec<String> = serde_json::from_value(container["args"].take())?;
+        if words[0] == "status" {
+            args.truncate(2);
+        }
+        words[0].clone_into(&mut args[0]);
+        args.extend(words[1..].iter().map(|&word| word.to_owned()));
+        args.push(format!("--on-host={KUBERNETES}"));
+        container["args"] = json!(args);
         self.session.apply(SYSTEM, &job.to_string()).await?;
         let ended = |job: &Job| {
             let status = job.status.as_ref();
