@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, env = "NODE_NAME")]
     pub node_name: String,
     /// Where our Lease is
-    #[arg(long, env = "POD_NAMESPACE", default_value = "nanogpu")]
+    #[arg(long, env = "POD_NAMESPACE", default_value = model::names::NAMESPACE)]
     pub namespace: String,
     /// How to reach the API server [default: the pod's service account]
     #[arg(long)]

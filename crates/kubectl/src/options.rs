@@ -38,7 +38,7 @@ pub struct Place {
     #[arg(short, long, global = true)]
     pub namespace: Option<String>,
     /// Where nanogpu is installed.
-    #[arg(long, global = true, default_value = "nanogpu-system", value_name = "NAMESPACE")]
+    #[arg(long, global = true, default_value = model::names::NAMESPACE, value_name = "NAMESPACE")]
     pub system_namespace: String,
     /// Ask the scheduler at this address, in place of a tunnel through the API server.
     #[arg(long, global = true, value_name = "URL", env = "NANOGPU_SERVER")]

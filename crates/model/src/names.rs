@@ -5,6 +5,9 @@
 /// The prefix of all our keys, inherited from nano-gpu so that its users feel at home.
 pub const DOMAIN: &str = "nano-gpu";
 
+/// The namespace that nanogpu is installed in, unless somebody says otherwise.
+pub const NAMESPACE: &str = "nanogpu-system";
+
 /// Pod annotation: which devices each container got. Written in the Binding, by us only.
 pub const PLACEMENT: &str = "nano-gpu/placement";
 

@@ -47,7 +47,7 @@ pub struct Options {
     #[arg(long)]
     pub anonymous_read: bool,
     /// Our namespace: Leases, Secrets, our quota
-    #[arg(long, default_value = "nanogpu-system", env = "NANOGPU_NAMESPACE")]
+    #[arg(long, default_value = model::names::NAMESPACE, env = "NANOGPU_NAMESPACE")]
     pub namespace: String,
     /// Names of schedulers whose pods we serve
     #[arg(

@@ -29,6 +29,8 @@ const DEPLOYED: [&str; 4] = [
     "scheduler/service.yaml",
 ];
 const GPU: &str = "gpu-00000";
+/// By `--set` it would be a number.
+const TAG: &str = "--set-string=kubeadm.image.tag=1";
 
 /// The cluster.
 pub(crate) struct Bed {
@@ -126,13 +128,13 @@ impl Bed {
         let set = format!(
             "scheduler.mode=default,scheduler.verbsClusterIP={},kubeadm.nodes={{node1}},\
              kubeadm.action={action},kubeadm.image.repository=localhost/nanogpu-install,\
-             kubeadm.image.tag=1,image.registry=,image.pullPolicy=Never",
+             image.registry=,image.pullPolicy=Never",
             self.extender
         );
         let helm = self.helm.clone();
         let shown = "templates/scheduler/kubeadm.yaml";
         let job = tokio::task::spawn_blocking(move || {
-            testbed::rendered(&helm, &["--show-only", shown, "--set", &set])
+            testbed::rendered(&helm, &["--show-only", shown, "--set", &set, TAG])
         });
         let mut job: Value = serde_saphyr::from_str(&job.await??)?;
         job["metadata"]["name"] = json!(name);
