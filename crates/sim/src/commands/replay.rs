@@ -15,7 +15,6 @@ use crate::replay::{Decider, Run};
 use crate::{plot, report, table, threads, trace};
 
 #[derive(Debug, clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 #[command(after_long_help = policies())]
 pub(super) struct Replay {
     #[arg(long, value_name = "FILE", help = NODES)]
