@@ -368,11 +368,20 @@ impl Cluster {
     /// Starts a program on the host that ends with the cluster. Its output is the log `name`; one that
     /// runs under that name already is ended first.
     pub fn beside(&self, name: &str, program: &Path, args: &[&str]) -> anyhow::Result<()> {
+        self.put(name, program, args, Place::Host)
+    }
+
+    /// The same in the cluster's network, where a pod on the network of its host is too.
+    pub fn inside(&self, name: &str, program: &Path, args: &[&str]) -> anyhow::Result<()> {
+        self.put(name, program, args, Place::Cluster)
+    }
+
+    fn put(&self, name: &str, program: &Path, args: &[&str], place: Place) -> anyhow::Result<()> {
         if let Ok(running) = Running::of(&self.layout, name) {
             running.stop(Duration::from_secs(5));
             let _ = fs::remove_file(self.layout.log(name));
         }
-        let spec = Spec::new(&name, program, Place::Host);
+        let spec = Spec::new(&name, program, place);
         args.iter().fold(spec, |spec, arg| spec.arg(*arg)).start(&self.layout)?;
         Ok(())
     }
@@ -389,8 +398,14 @@ impl Cluster {
 
     /// Stops a component and starts it again.
     pub fn restart(&self, component: &Component) -> anyhow::Result<()> {
-        self.running(component)?.stop(Duration::from_secs(5));
+        self.stop(component)?;
         self.revive(component)
+    }
+
+    /// Asks a component to end, and ends it if it has not after five seconds.
+    pub fn stop(&self, component: &Component) -> anyhow::Result<()> {
+        self.running(component)?.stop(Duration::from_secs(5));
+        Ok(())
     }
 
     /// Ends a component with SIGKILL.
@@ -399,7 +414,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts a component that was killed.
+    /// Starts a component that was killed or stopped.
     pub fn revive(&self, component: &Component) -> anyhow::Result<()> {
         let running = self.running(component)?;
         if running.identity.is_alive() {

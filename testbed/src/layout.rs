@@ -65,7 +65,8 @@ impl Layout {
         Ok(Self { root: root().join(name), name: name.to_owned() })
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// The cluster's name.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
@@ -118,7 +119,7 @@ impl Layout {
     }
 
     /// What a client inside the cluster's network uses, by its name.
-    pub(crate) fn kubeconfig_inside(&self, user: &str) -> PathBuf {
+    pub fn kubeconfig_inside(&self, user: &str) -> PathBuf {
         self.config().join(format!("{user}.kubeconfig"))
     }
 

@@ -54,4 +54,5 @@ pub use layout::{Layout, clusters};
 pub use manifests::{chart, manifests, rendered};
 pub use options::{Options, SchedulerSpec};
 pub use ours::{built, built_for_speed, built_limiter, built_to_ship};
+pub use process::processor_seconds;
 pub use status::{ComponentState, ComponentStatus, Status, status};

@@ -20,6 +20,7 @@ pub mod peers;
 pub mod preempting;
 pub mod running;
 pub mod service;
+mod sparing;
 pub mod state;
 pub mod taking_over;
 mod tls;

@@ -9,12 +9,14 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
 use kubeapi::{Leadership, Recorder, Term, Told};
+use model::Moment;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::service::Answer;
+use crate::sparing::Sparing;
 use crate::verbs::bind::{BindError, BoundPod};
 use crate::verbs::wire::{BindResult, FilterResult, PreemptResult};
 
@@ -33,6 +35,7 @@ pub struct Peers {
     /// How to reach the leader; nothing if there is only one replica.
     tls: Option<Calling>,
     recorder: Option<Recorder>,
+    sparing: Sparing,
     patience: Duration,
 }
 
@@ -63,7 +66,7 @@ impl Peers {
         recorder: Option<Recorder>,
         patience: Duration,
     ) -> Self {
-        Self { leadership, tls, recorder, patience }
+        Self { leadership, tls, recorder, sparing: Sparing::default(), patience }
     }
 
     /// The leader's answer to a bind. Nothing: we lead, or know of no leader.
@@ -121,21 +124,26 @@ impl Peers {
         })
     }
 
-    /// Tells the pod's author what was read differently from what is written.
-    pub fn tell_notes(&self, bound: &BoundPod) {
+    /// Tells the pod's author what was read differently from what is written, and, unless too many
+    /// are bound at once, which cards it got.
+    pub fn tell_notes(&self, bound: &BoundPod, now: Moment) {
         let Some(recorder) = self.recorder.clone() else { return };
-        let mut tell = vec![Told {
+        let chosen = || Told {
             pod: bound.pod.clone(),
             reason: "CardsChosen",
             note: format!("nanogpu placed the pod: {}", bound.placement),
             warning: false,
-        }];
+        };
+        let mut tell: Vec<Told> = self.sparing.may(now).then(chosen).into_iter().collect();
         tell.extend(bound.notes.iter().map(|note| Told {
             pod: bound.pod.clone(),
             reason: "ReadDifferently",
             note: note.clone(),
             warning: true,
         }));
+        if tell.is_empty() {
+            return;
+        }
         tokio::spawn(async move {
             for told in tell {
                 recorder.tell(told).await;

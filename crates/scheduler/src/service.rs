@@ -24,7 +24,7 @@ use crate::verbs::memo::Memo;
 use crate::verbs::names::{Listed, Names};
 use crate::verbs::predicates::Predicates;
 use crate::verbs::preempt::preempt;
-use crate::verbs::prioritize::prioritize;
+use crate::verbs::prioritize::{MANY, prioritize};
 use crate::verbs::slack::slacken;
 use crate::verbs::wire::{
     Args, BindArgs, BindResult, FilterResult, PreemptArgs, PreemptResult, Scores, sentence,
@@ -202,7 +202,10 @@ impl Service {
             Ok(Asks::Nothing | Asks::Never(..)) => vec![0; names.len()],
             Err(error) => return plain(400, &error),
         };
-        let scores = Scores(names.into_iter().zip(scores).collect());
+        // Who is not listed has no points: of many nodes those are not sent.
+        let all = names.len() <= MANY;
+        let scores = names.into_iter().zip(scores).filter(|(_, score)| all || *score > 0);
+        let scores = Scores(scores.collect());
         Answer { status: 200, body: scores.write(args.is_plain()) }
     }
 

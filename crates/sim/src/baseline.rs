@@ -97,9 +97,18 @@ const MOST_CPU: f64 = 128_000.0;
 const MOST_CARDS: f64 = 800.0;
 const MOST_CARDS_PERCENT: u64 = 800;
 
-/// kube-scheduler's choice for a pod without a card: the node with most left, by chance among
-/// equals.
-pub fn least_allocated(
+/// How kube-scheduler's `NodeResourcesFit` scores nodes for a pod without a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scoring {
+    /// The node with most left, as in its default profile.
+    LeastAllocated,
+    /// The node with least left, as in the configuration we ship.
+    MostAllocated,
+}
+
+/// kube-scheduler's choice for a pod without a card, by chance among equals.
+pub fn beside(
+    scoring: Scoring,
     nodes: &[Arc<Node>],
     request: &Request,
     rng: &mut fastrand::Rng,
@@ -108,7 +117,11 @@ pub fn least_allocated(
         let left = node.free.without(&request.host);
         let cpu = left.cpu.0 * 100 / node.allocatable.cpu.0.max(1);
         let memory = left.memory.0 / (node.allocatable.memory.0 / 100).max(1);
-        cpu.midpoint(memory)
+        let left = cpu.midpoint(memory);
+        match scoring {
+            Scoring::LeastAllocated => left,
+            Scoring::MostAllocated => 100_u64.saturating_sub(left),
+        }
     };
     let fitting = || nodes.iter().enumerate().filter(|(_, node)| node.free.covers(&request.host));
     let highest = fitting().map(|(_, node)| score(node)).max()?;

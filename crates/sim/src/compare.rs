@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::Node;
 
+use crate::baseline::Scoring;
 use crate::replay::{Decider, Outcome, Run, run};
 use crate::report::Report;
 use crate::table::grouped_u64;
@@ -73,7 +74,11 @@ impl Scene {
             (first, last) if first == last => format!("seed {first}"),
             (first, last) => format!("seeds {first}..{last}"),
         };
-        let mode = if how.as_extender { "as extender" } else { "decide" };
+        let mode = match how.as_extender {
+            None => "decide",
+            Some(Scoring::LeastAllocated) => "as extender",
+            Some(Scoring::MostAllocated) => "as extender, MostAllocated",
+        };
         let learned = if how.oracle { "of the whole trace" } else { "learned on the way" };
         format!(
             "{}: {} on {} with {}; {seeds}, order {}, to {} % demand, mode {mode}, statistics {learned}",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{Node, PolicyName};
 
 use crate::arrival::{Order, arrivals};
-use crate::baseline::Baseline;
+use crate::baseline::{Baseline, Scoring};
 use crate::churn::{Churned, churn};
 use crate::nearness::Nearness;
 use crate::trace::TracePod;
@@ -55,8 +55,8 @@ pub struct Run {
     pub churn: u64,
     /// Whether statistics are those of the whole trace from the start.
     pub oracle: bool,
-    /// Whether kube-scheduler places the pods without a card, as in a cluster.
-    pub as_extender: bool,
+    /// Whether kube-scheduler places the pods without a card, as in a cluster, and how it scores.
+    pub as_extender: Option<Scoring>,
 }
 
 /// What came of it.

@@ -14,7 +14,7 @@ use model::{
 use placement::{Ask, Policy, decide, learn};
 use serde::Serialize;
 
-use crate::baseline::least_allocated;
+use crate::baseline::{Scoring, beside};
 use crate::exported::Exported;
 use crate::fragmentation::Fragmentation;
 use crate::world::{holds, take};
@@ -214,7 +214,7 @@ impl<'a> Cluster<'a> {
 
     fn place(&mut self, request: &Request) -> Result<NodeName, String> {
         if request.containers.is_empty() {
-            let place = least_allocated(&self.nodes, request, &mut self.rng);
+            let place = beside(Scoring::LeastAllocated, &self.nodes, request, &mut self.rng);
             let Some(place) = place else {
                 return Err(format!("{} nodes: none has the CPU and memory", self.nodes.len()));
             };

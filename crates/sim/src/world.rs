@@ -170,12 +170,12 @@ impl<'a> World<'a> {
         };
         let statistics = &self.statistics;
         let ask = Ask { request, allowance: Allowance::unlimited(), policy, statistics };
-        let place = match self.run.decider {
-            _ if self.run.as_extender && pod.class == Class::CpuOnly => {
-                baseline::least_allocated(self.board.nodes(), request, &mut self.rng)
+        let place = match (self.run.as_extender, self.run.decider) {
+            (Some(scoring), _) if pod.class == Class::CpuOnly => {
+                baseline::beside(scoring, self.board.nodes(), request, &mut self.rng)
             }
-            Decider::Ours(_) => self.board.best(&ask),
-            Decider::Baseline(baseline) => {
+            (_, Decider::Ours(_)) => self.board.best(&ask),
+            (_, Decider::Baseline(baseline)) => {
                 baseline.best(self.board.nodes(), &self.sizes, &ask, &mut self.rng)
             }
         }?;

@@ -50,7 +50,7 @@ fn mean(workload: &str, how: Run, runs: &[f64]) -> f64 {
 }
 
 fn how(decider: Decider) -> Run {
-    Run { decider, order: Order::Shuffled, to: 101, churn: 0, oracle: false, as_extender: false }
+    Run { decider, order: Order::Shuffled, to: 101, churn: 0, oracle: false, as_extender: None }
 }
 
 /// As published, the typical pods of the whole trace are known from the start.

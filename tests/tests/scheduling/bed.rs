@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -23,7 +23,7 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 pub(crate) const NODES: usize = 4;
 pub(crate) const CARDS: usize = 4;
 pub(crate) const CARD_MIB: u64 = 16_384;
-const NAMESPACE: &str = "nanogpu-system";
+pub(crate) const NAMESPACE: &str = "nanogpu-system";
 /// Where kube-scheduler finds the extender, inside the cluster.
 pub(crate) const EXTENDER: &str = "127.0.0.1:39999";
 pub(crate) const OURS: &str = "system:serviceaccount:nanogpu-system:nanogpu-scheduler";
@@ -274,11 +274,14 @@ fn ours(cluster: &Cluster) -> PathBuf {
     cluster.layout().kubeconfig().with_extension("ours")
 }
 
-fn as_ours(cluster: &Cluster) -> Result<()> {
-    let text = std::fs::read_to_string(cluster.layout().kubeconfig())?;
+/// A copy of the kubeconfig `from` with nanogpu-scheduler's rights: where it is.
+pub(crate) fn as_ours(from: &Path) -> Result<PathBuf> {
+    let text = std::fs::read_to_string(from)?;
     let mut config: Value = serde_saphyr::from_str(&text)?;
     config["users"][0]["user"]["as"] = json!(OURS);
-    Ok(std::fs::write(ours(cluster), config.to_string())?)
+    let to = from.with_extension("ours");
+    std::fs::write(&to, config.to_string())?;
+    Ok(to)
 }
 
 /// Takes connections in the cluster to whichever replica is meant.
@@ -320,7 +323,8 @@ pub(crate) async fn rights(cluster: &Cluster, session: &Session) -> Result<()> {
 pub(crate) async fn account(cluster: &Cluster, session: &Session) -> Result<()> {
     let rights = shipped::parts(SECOND, &[shipped::NAMESPACE, "scheduler/rbac.yaml"]);
     session.apply("default", &rights).await?;
-    as_ours(cluster)
+    as_ours(&cluster.layout().kubeconfig())?;
+    Ok(())
 }
 
 /// Plays the agents of these nodes: renews their Leases.
@@ -366,14 +370,24 @@ impl Scheduler {
         Self::start_for_tokens(cluster, &[&["--anonymous-read"], more].concat())
     }
 
+    /// The same, built for speed: for measuring.
+    pub(crate) async fn start_fast(cluster: &Cluster, more: &[&str]) -> Result<Self> {
+        let program = fast_program().await?;
+        Self::start_program(&program, cluster, &[&["--anonymous-read"], more].concat())
+    }
+
     /// One whose API wants a token of those who read.
     pub(crate) fn start_for_tokens(cluster: &Cluster, more: &[&str]) -> Result<Self> {
+        Self::start_program(&program()?, cluster, more)
+    }
+
+    fn start_program(program: &Path, cluster: &Cluster, more: &[&str]) -> Result<Self> {
         let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(cluster.layout().log("nanogpu-scheduler"))?;
-        let child = Command::new(program()?)
+        let child = Command::new(program)
             .arg("--kubeconfig")
             .arg(ours(cluster))
             .args(["--address", &free.to_string(), "--namespace", NAMESPACE])
@@ -437,9 +451,7 @@ impl Scheduler {
 
     /// A GET with a token.
     pub(crate) async fn get_as(&self, path: &str, token: Option<&str>) -> Result<(u16, String)> {
-        let token = token.map_or_else(String::new, |t| format!("Authorization: Bearer {t}\r\n"));
-        self.send(format!("GET {path} HTTP/1.1\r\n{token}Host: x\r\nConnection: close\r\n\r\n"))
-            .await
+        get(self.address, path, token).await
     }
 
     /// A POST of JSON.
@@ -476,6 +488,17 @@ impl Scheduler {
 /// An answer on its way.
 pub(crate) type Asking = tokio::task::JoinHandle<Result<(u16, String)>>;
 
+/// A GET of a replica, with a token or without.
+pub(crate) async fn get(
+    address: SocketAddr,
+    path: &str,
+    token: Option<&str>,
+) -> Result<(u16, String)> {
+    let token = token.map_or_else(String::new, |t| format!("Authorization: Bearer {t}\r\n"));
+    let request = format!("GET {path} HTTP/1.1\r\n{token}Host: x\r\nConnection: close\r\n\r\n");
+    sent(address, request).await?
+}
+
 fn sent(address: SocketAddr, request: String) -> Asking {
     tokio::task::spawn_blocking(move || {
         use std::io::{Read as _, Write as _};
@@ -497,10 +520,13 @@ impl Drop for Scheduler {
     }
 }
 
-/// nanogpu-scheduler, built from this tree; for measuring, one that was built for speed.
+/// nanogpu-scheduler, built from this tree.
 pub(crate) fn program() -> Result<PathBuf> {
-    match std::env::var_os("NANOGPU_SCHEDULER") {
-        Some(path) => Ok(path.into()),
-        None => Ok(testbed::built()?.join("nanogpu-scheduler")),
-    }
+    Ok(testbed::built()?.join("nanogpu-scheduler"))
+}
+
+/// The same, built for speed.
+pub(crate) async fn fast_program() -> Result<PathBuf> {
+    let built = tokio::task::spawn_blocking(|| testbed::built_for_speed("scheduler")).await??;
+    Ok(built.join("nanogpu-scheduler"))
 }

@@ -12,6 +12,8 @@ mod load;
 #[cfg(test)]
 mod mutual;
 #[cfg(test)]
+mod nothing;
+#[cfg(test)]
 mod predicates;
 #[cfg(test)]
 mod preempting;

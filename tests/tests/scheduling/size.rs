@@ -47,7 +47,7 @@ async fn memory_in_a_large_cluster() -> Result<()> {
         .try_collect::<()>()
         .await?;
     eprintln!("{nodes} nodes and {pods} pods created in {:?}", started.elapsed());
-    let scheduler = Scheduler::start(cluster, &[])?;
+    let scheduler = Scheduler::start_fast(cluster, &[]).await?;
     scheduler.ready().await?;
     let shares = scheduler.get("/api/v1/shares").await?.1.matches("\"uuid\"").count();
     ensure!(shares == pods, "{shares} shares of {pods} are known");

@@ -1,8 +1,10 @@
-//! Pods bound a second through the real kube-scheduler, with our extender and without any.
+//! Pods bound a second through the real kube-scheduler: without an extender, with one that does
+//! nothing, and with ours; and the processor time each process took for it.
 //!
-//! Reported, not judged: `cargo xtask soak throughput`.
+//! Everything is where the shipped manifests put it: nanogpu-scheduler, built for speed, beside
+//! kube-scheduler and on loopback. Reported, not judged: `cargo xtask soak throughput`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,7 +17,13 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::Value;
 use testbed::{Cluster, Component, FakeNodes, Options, Session};
 
-use crate::bed::{self, CONFIG, Scheduler, percent};
+use crate::bed::{self, CONFIG, percent};
+use crate::nothing;
+
+/// Where the extender that does nothing listens, inside the cluster.
+const NOTHING: &str = "127.0.0.1:39998";
+/// How often each arm has its turn.
+const TURNS: usize = 2;
 
 fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
@@ -38,61 +46,129 @@ async fn pods_bound_a_second_with_and_without_an_extender() -> Result<()> {
     Ok(())
 }
 
+/// What is compared.
+struct Arm {
+    name: &'static str,
+    /// kube-scheduler's.
+    config: String,
+}
+
+/// What a turn of an arm gave.
+struct Turn {
+    /// Pods a second.
+    rate: f64,
+    /// Processor time a pod, in milliseconds, by process.
+    spent: BTreeMap<String, f64>,
+}
+
 async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
     let pods = number("NANOGPU_LOAD_PODS").unwrap_or(600);
-    let bare = without_extender()?;
+    let arms = [
+        Arm { name: "without", config: without_extender()? },
+        Arm { name: "nothing", config: with_nothing()? },
+        Arm { name: "ours", config: CONFIG.to_owned() },
+    ];
     let fake = FakeNodes::new(nodes)
         .prefix("gpu-")
         .capacity("nano-gpu/gpu-percent", &(100 * bed::CARDS).to_string())
         .annotation("nano-gpu/inventory", &bed::inventory("healthy"));
-    let mut options = Options::new(name).nodes(0).fake(fake).scheduler(&*bare);
+    let mut options = Options::new(name).nodes(0).fake(fake).scheduler(&*arms[0].config);
     options.feature_gates.insert("OpportunisticBatching".to_owned(), batching);
     let cluster = tokio::task::spawn_blocking(move || Cluster::for_tests(options)).await??;
     let session = cluster.session()?;
     bed::rights(cluster, &session).await?;
-    let target = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], 9))));
-    bed::relay(cluster.listen(bed::EXTENDER)?, target.clone());
+    nothing::serve(cluster.listen(NOTHING)?);
     let silenced: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     bed::agents(session.clone(), silenced, bed::names_of(nodes), Duration::from_secs(10));
-    let scheduler = Scheduler::start(cluster, &["--log-level", "warn"])?;
-    *target.lock().unwrap() = scheduler.address;
-    scheduler.ready().await?;
-    heard(&scheduler, nodes).await?;
+    let ours = Ours::start(cluster).await?;
     for shapes in [1, 20] {
-        let mut rates = Vec::new();
-        // Twice, in turns: what else the machine does changes over minutes.
-        for (what, config) in
-            [("without", bare.as_str()), ("with", CONFIG), ("without", &bare), ("with", CONFIG)]
-        {
-            cluster.configure_scheduler("kube-scheduler", config)?;
-            let rate = rate(cluster, &session, shapes, pods).await.context(what)?;
-            eprintln!(
-                "batching {batching}, {nodes} nodes, {pods} pods of {shapes} shapes, {what} extender: {rate:.1} pods/s"
-            );
-            rates.push(rate);
+        let mut turns: BTreeMap<&str, Vec<Turn>> = BTreeMap::new();
+        // In turns: what else the machine does changes over minutes.
+        for _ in 0..TURNS {
+            for arm in &arms {
+                // The others have no nanogpu-scheduler to pay for.
+                ours.stop()?;
+                if arm.name == "ours" {
+                    ours.start_again(nodes).await?;
+                }
+                cluster.configure_scheduler("kube-scheduler", &arm.config)?;
+                let turn = turn(cluster, &session, shapes, pods).await.context(arm.name)?;
+                eprintln!(
+                    "batching {batching}, {nodes} nodes, {pods} pods of {shapes} shapes, {}: {:.1} pods/s; ms a pod: {}",
+                    arm.name,
+                    turn.rate,
+                    shown(&turn.spent)
+                );
+                if arm.name == "ours" {
+                    eprintln!("{}", ours.numbers().await?);
+                }
+                turns.entry(arm.name).or_default().push(turn);
+            }
         }
-        let ratio = (rates[1] + rates[3]) / (rates[0] + rates[2]);
-        eprintln!("batching {batching}, {shapes} shapes: {ratio:.2} of the rate without");
-    }
-    let (_, metrics) = scheduler.get("/metrics").await?;
-    for line in metrics.lines().filter(|line| line.contains("verb_duration_seconds")) {
-        if line.contains("_sum") || line.contains("_count") {
-            eprintln!("{line}");
+        for arm in &arms {
+            let mean = |arm: &str| turns[arm].iter().map(|turn| turn.rate).sum::<f64>();
+            let spent =
+                |arm: &str| -> f64 { turns[arm].iter().flat_map(|turn| turn.spent.values()).sum() };
+            eprintln!(
+                "batching {batching}, {shapes} shapes, {}: {:.2} of the rate without, {:.2} of its processor time",
+                arm.name,
+                mean(arm.name) / mean("without"),
+                spent(arm.name) / spent("without"),
+            );
         }
     }
     Ok(())
 }
 
-/// Waits until all agents were heard.
-async fn heard(scheduler: &Scheduler, nodes: usize) -> Result<()> {
-    let hang = Instant::now();
-    loop {
-        let fresh = scheduler.get("/api/v1/nodes").await?.1.matches("\"fresh\"").count();
-        if fresh == nodes {
-            return Ok(());
+/// nanogpu-scheduler where kube-scheduler calls it.
+struct Ours {
+    cluster: &'static Cluster,
+    /// Where we reach it.
+    address: SocketAddr,
+    process: Component,
+}
+
+impl Ours {
+    async fn start(cluster: &'static Cluster) -> Result<Self> {
+        let program = bed::fast_program().await?;
+        let kubeconfig = bed::as_ours(&cluster.layout().kubeconfig_inside("admin"))?;
+        let kubeconfig = kubeconfig.to_str().context("a path that is text")?;
+        let args = ["--kubeconfig", kubeconfig, "--address", bed::EXTENDER, "--anonymous-read"];
+        let more = ["--namespace", bed::NAMESPACE, "--log-form", "plain", "--log-level", "warn"];
+        cluster.inside("nanogpu-scheduler", &program, &[&args[..], &more].concat())?;
+        let address = SocketAddr::from(([127, 0, 0, 1], cluster.forward(bed::EXTENDER.parse()?)?));
+        let process = Component::Scheduler("nanogpu-scheduler".to_owned());
+        Ok(Self { cluster, address, process })
+    }
+
+    fn stop(&self) -> Result<()> {
+        self.cluster.stop(&self.process)
+    }
+
+    /// Starts it and waits until it is ready and has heard all agents.
+    async fn start_again(&self, nodes: usize) -> Result<()> {
+        self.cluster.revive(&self.process)?;
+        let hang = Instant::now();
+        loop {
+            let answer = bed::get(self.address, "/api/v1/nodes", None).await;
+            let fresh = answer.map_or(0, |(_, text)| text.matches("\"fresh\"").count());
+            if fresh == nodes {
+                return Ok(());
+            }
+            ensure!(hang.elapsed() < Duration::from_mins(3), "{fresh} of {nodes} agents heard");
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        ensure!(hang.elapsed() < Duration::from_mins(3), "{fresh} of {nodes} agents were heard");
-        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    /// How long verbs took and how binds ended, since it was started.
+    async fn numbers(&self) -> Result<String> {
+        let (_, metrics) = bed::get(self.address, "/metrics", None).await?;
+        let wanted = |line: &&str| {
+            let verbs = line.contains("verb_duration_seconds_sum")
+                || line.contains("verb_duration_seconds_count");
+            verbs || line.contains("conflicts_total ") || line.contains("binds_total{")
+        };
+        Ok(metrics.lines().filter(wanted).collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -103,7 +179,20 @@ fn without_extender() -> Result<String> {
     Ok(config.to_string())
 }
 
-async fn rate(cluster: &Cluster, session: &Session, shapes: usize, count: usize) -> Result<f64> {
+/// The shipped configuration with an extender that does nothing: it fits everywhere, no node is
+/// better than another, and kube-scheduler binds by itself.
+fn with_nothing() -> Result<String> {
+    let mut config: Value = serde_saphyr::from_str(CONFIG)?;
+    let extender = config["extenders"][0].as_object_mut().context("an extender")?;
+    extender.insert("urlPrefix".to_owned(), format!("http://{NOTHING}").into());
+    extender.insert("filterVerb".to_owned(), "filter".into());
+    extender.insert("prioritizeVerb".to_owned(), "prioritize".into());
+    extender.remove("bindVerb");
+    extender.remove("preemptVerb");
+    Ok(config.to_string())
+}
+
+async fn turn(cluster: &Cluster, session: &Session, shapes: usize, count: usize) -> Result<Turn> {
     let namespace = session.namespace("load").await?;
     let pods: Api<Pod> = Api::namespaced(session.client(), &namespace);
     let scheduler = Component::scheduler();
@@ -122,6 +211,7 @@ async fn rate(cluster: &Cluster, session: &Session, shapes: usize, count: usize)
         .buffer_unordered(16)
         .try_collect::<()>()
         .await?;
+    let before = processors(cluster)?;
     cluster.resume(&scheduler)?;
     let started = Instant::now();
     let unbound = ListParams::default().fields("spec.nodeName=");
@@ -134,7 +224,30 @@ async fn rate(cluster: &Cluster, session: &Session, shapes: usize, count: usize)
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let took = started.elapsed();
+    let count = f64::from(u32::try_from(count).context("few")?);
+    let mut spent = processors(cluster)?;
+    for (name, seconds) in &mut spent {
+        *seconds = (*seconds - before.get(name).copied().unwrap_or(0.0)) * 1000.0 / count;
+    }
     let now = DeleteParams::default().grace_period(0);
     pods.delete_collection(&now, &ListParams::default()).await?;
-    Ok(f64::from(u32::try_from(count).context("few")?) / took.as_secs_f64())
+    Ok(Turn { rate: count / took.as_secs_f64(), spent })
+}
+
+/// Processor time that each process has used until now, in seconds. What the story does itself,
+/// agents, pods, and asking whether all are bound, is `story`.
+fn processors(cluster: &Cluster) -> Result<BTreeMap<String, f64>> {
+    let status = testbed::status(cluster.layout().name())?.context("a cluster")?;
+    let own = i32::try_from(std::process::id())?;
+    let all = status.components.into_iter().map(|component| (component.name, component.pid));
+    let all = all.chain([("story".to_owned(), own)]);
+    Ok(all.filter_map(|(name, pid)| Some((name, testbed::processor_seconds(pid)?))).collect())
+}
+
+fn shown(spent: &BTreeMap<String, f64>) -> String {
+    let mut spent: Vec<_> = spent.iter().filter(|(_, ms)| **ms >= 0.05).collect();
+    spent.sort_by(|a, b| b.1.total_cmp(a.1));
+    let sum: f64 = spent.iter().map(|(_, ms)| **ms).sum();
+    let each = spent.iter().map(|(name, ms)| format!("{name} {ms:.1}"));
+    format!("{sum:.1}: {}", each.collect::<Vec<_>>().join(", "))
 }

@@ -216,7 +216,7 @@ async fn bind(State(doors): Shared, request: Request) -> Response {
     }
     let (answer, bound) = doors.service.bind(&body).await;
     if let Some(bound) = bound {
-        doors.peers.tell_notes(&bound);
+        doors.peers.tell_notes(&bound, doors.service.clock.now());
     }
     send(answer)
 }

@@ -1,4 +1,8 @@
 //! Which of the nodes is best: 0 to 10, by rank and not by value.
+//!
+//! Of many nodes only the better third have points. kube-scheduler spends more time on reading a
+//! thousand scores than we on finding them, and who is behind the better third cannot win by the
+//! shipped weights, unless several of kube-scheduler's own scorers agree on it as far as they can.
 
 use model::Snapshot;
 use placement::Ask;
@@ -7,6 +11,10 @@ use super::memo::Memo;
 
 /// The highest score kube-scheduler knows.
 const HIGHEST: u8 = 10;
+/// More nodes than this are many.
+pub const MANY: usize = 100;
+/// Of many nodes those have no points who would have fewer than this.
+const LOWEST_OF_MANY: u8 = 7;
 
 /// A score for each of `names`, in their order; the best node alone has the highest, so that no
 /// chance decides between the best. Nodes that cannot take the pod, or that nobody knows, have 0.
@@ -31,8 +39,14 @@ pub fn prioritize<S: AsRef<str>>(
     wanted.into_iter().map(|node| node.map_or(0, |node| scores[node])).collect()
 }
 
-/// The score of the node at `place` of `count`: 10 for the first, then 9 down to 1.
+/// The score of the node at `place` of `count`: 10 for the first, then 9 down to 1, or of many
+/// down to 7.
 fn score(place: usize, count: usize) -> u8 {
+    let score = full_score(place, count);
+    if count > MANY && score < LOWEST_OF_MANY { 0 } else { score }
+}
+
+fn full_score(place: usize, count: usize) -> u8 {
     let (others, below) = (count.saturating_sub(1), usize::from(HIGHEST - 1));
     match place.checked_sub(1) {
         None => HIGHEST,
@@ -46,16 +60,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_alone_has_ten_and_nobody_who_fits_has_zero() {
+    fn the_best_alone_has_ten_and_of_many_a_third_has_points() {
         let all = |count: usize| -> Vec<u8> { (0..count).map(|i| score(i, count)).collect() };
         assert_eq!(all(1), [10]);
         assert_eq!(all(3), [10, 9, 8]);
         assert_eq!(all(10), [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
-        for count in [11, 100, 5000] {
+        for count in [11, 100, 101, 5000] {
             let scores = all(count);
             assert!(scores[0] == 10 && scores[1] < 10);
             assert!(scores.is_sorted_by(|a, b| a >= b));
-            assert_eq!(scores.last(), Some(&1));
+            assert_eq!(scores.last(), Some(&u8::from(count <= MANY)));
         }
+        let with_points = all(1000).into_iter().filter(|score| *score > 0).count();
+        assert_eq!(with_points, 334);
     }
 }

@@ -44,7 +44,7 @@ fn shipped_configurations_name_every_resource_and_fail_closed() {
         }
         for profile in config["profiles"].as_array().unwrap() {
             let strategy = &profile["pluginConfig"][0]["args"]["scoringStrategy"]["type"];
-            assert_eq!(*strategy, json!("MostAllocated"), "{file}");
+            assert_eq!(*strategy, json!("LeastAllocated"), "{file}");
         }
     }
 }

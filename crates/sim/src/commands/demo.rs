@@ -22,7 +22,7 @@ pub(super) fn run(out: &mut impl Write) -> Result<()> {
         to: 130,
         churn: 0,
         oracle: false,
-        as_extender: false,
+        as_extender: None,
     };
     let compared = scene.compare(&POLICIES.map(Decider::Ours), how, 1..=3, threads::cpus());
     writeln!(out, "{}\n", scene.describe(how, &(1..=3)))?;

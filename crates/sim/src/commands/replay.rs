@@ -9,13 +9,12 @@ use model::PolicyName;
 
 use super::{Seeds, decider, seeds};
 use crate::arrival::Order;
-use crate::baseline::Baseline;
+use crate::baseline::{Baseline, Scoring};
 use crate::compare::Scene;
 use crate::replay::{Decider, Run};
 use crate::{plot, report, table, threads, trace};
 
 #[derive(Debug, clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 #[command(after_long_help = policies())]
 pub(super) struct Replay {
     #[arg(long, value_name = "FILE", help = NODES)]
@@ -49,9 +48,17 @@ pub(super) struct Replay {
     #[arg(long, value_name = "EVENTS", default_value_t = 0)]
     churn: u64,
     /// Decide as in a cluster: kube-scheduler places the pods that ask for no card, the others go
-    /// to the node we rank first, because the shipped configuration lets our rank decide
-    #[arg(long)]
-    as_extender: bool,
+    /// to the node we rank first, because the shipped configuration lets our rank decide. With a
+    /// value: how it scores nodes for the pods that ask for no card
+    #[arg(
+        long,
+        value_name = "SCORING",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "least-allocated"
+    )]
+    as_extender: Option<Scoring>,
     /// Give policies the statistics of the whole trace from the start
     #[arg(long)]
     oracle: bool,

@@ -53,7 +53,7 @@ pub(crate) fn in_order() -> Run {
         to: 130,
         churn: 0,
         oracle: false,
-        as_extender: false,
+        as_extender: None,
     }
 }
 

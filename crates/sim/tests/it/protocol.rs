@@ -2,6 +2,7 @@
 
 use model::{Node, PolicyName};
 use sim::arrival::{Order, arrivals};
+use sim::baseline::Scoring;
 use sim::replay::{Decider, Run, run};
 use sim::trace::TracePod;
 use sim::world::World;
@@ -139,7 +140,7 @@ fn fragmentation_minds_cpu_models_and_memory() {
 }
 
 #[test]
-fn as_extender_pods_without_a_card_go_where_most_is_left() {
+fn as_extender_pods_without_a_card_go_where_kube_scheduler_says() {
     let nodes = [node("a", 16, 4, "T4"), node("b", 16, 4, "T4")];
     let pods = pods(2, 0);
     let used = |as_extender| {
@@ -151,8 +152,9 @@ fn as_extender_pods_without_a_card_go_where_most_is_left() {
         free.sort_unstable();
         free
     };
-    assert_eq!(used(true), [15_000, 15_000], "kube-scheduler levels");
-    assert_eq!(used(false), [14_000, 16_000], "stranding packs");
+    assert_eq!(used(Some(Scoring::LeastAllocated)), [15_000, 15_000], "kube-scheduler levels");
+    assert_eq!(used(Some(Scoring::MostAllocated)), [14_000, 16_000], "or packs");
+    assert_eq!(used(None), [14_000, 16_000], "stranding packs");
 }
 
 #[test]
@@ -163,7 +165,9 @@ fn as_extender_pods_with_cards_go_where_we_say() {
         let how = Run { as_extender, order: Order::Shuffled, ..in_order() };
         run(&scene.nodes, &with_cards, how, 3)
     };
-    assert_eq!(outcome(true).nodes, outcome(false).nodes);
+    for scoring in [Scoring::LeastAllocated, Scoring::MostAllocated] {
+        assert_eq!(outcome(Some(scoring)).nodes, outcome(None).nodes);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use model::{Bytes, Host, MilliCpu};
 use sim::arrival::Order;
+use sim::baseline::Scoring;
 use sim::churn::TYPE_BOUND;
 use sim::replay::{Decider, Run, run};
 use sim::world::World;
@@ -43,7 +44,7 @@ fn check(world: &World, running: &[(usize, usize)], pods: &[sim::trace::TracePod
 fn nothing_is_sold_twice_by_any_policy() {
     let scene = made();
     for decider in Decider::all() {
-        for as_extender in [false, true] {
+        for as_extender in [None, Some(Scoring::LeastAllocated), Some(Scoring::MostAllocated)] {
             let how = Run { decider, as_extender, ..in_order() };
             let rng = fastrand::Rng::with_seed(9);
             let mut world = World::new(&scene.nodes, &scene.pods, how, rng);
