@@ -131,6 +131,9 @@ pub enum PidView {
     Namespace,
     /// The host's.
     Host,
+    /// As `Namespace`, but what each holds is 0 for callers in another namespace than the host's, as the
+    /// open kernel modules have it.
+    Unsized,
 }
 
 /// What is seen where there are no device nodes at all.

@@ -265,7 +265,7 @@ impl Machine {
     /// Takes back what dead processes held.
     pub(crate) fn sweep(&self, change: &Change, clock: u64) {
         change.set(&self.state.header.swept, clock);
-        let on_host = get(&self.state.header.host_namespace) == pid_namespace_once();
+        let on_host = self.on_host();
         let used = usize::try_from(get(&self.state.header.slots_used)).unwrap_or(SLOTS);
         for slot in 0..used.min(SLOTS) {
             let claim = get(&self.state.slots[slot].claim);
@@ -291,6 +291,11 @@ impl Machine {
                 _ => {}
             }
         }
+    }
+
+    /// Whether this process is in the PID namespace of who made the machine.
+    pub(crate) fn on_host(&self) -> bool {
+        get(&self.state.header.host_namespace) == pid_namespace_once()
     }
 
     /// Device time.

@@ -8,6 +8,9 @@ use crate::roster::read_text;
 use crate::slots::Life;
 use crate::state::{BUCKET, CARDS, DEVICES, Name, Word, at, get, wide};
 
+/// The kernel gives no PID above this.
+const MOST_PIDS: u32 = 1 << 22;
+
 /// A process that uses a device now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
@@ -147,10 +150,18 @@ impl Machine {
             Life::Free | Life::Dead => 0,
         };
         match (self.description().pids, small(&name.host_pid)) {
-            (PidView::Host, 0) if here == 0 => small(&name.pid),
-            (PidView::Namespace, _) | (PidView::Host, 0) => here,
+            (PidView::Namespace | PidView::Unsized, _) => here,
+            (PidView::Host, 0) if self.on_host() => here,
+            // Nobody on the host has looked yet. A number of its own, which no process has: two of
+            // different namespaces must not be taken for one.
+            (PidView::Host, 0) => MOST_PIDS.saturating_add(small(&name.number)),
             (PidView::Host, pid) => pid,
         }
+    }
+
+    /// Whether NVML says in this process how much each process holds.
+    pub fn lists_memory(&self) -> bool {
+        self.description().pids != PidView::Unsized || self.on_host()
     }
 
     /// What every process had of every card it used, those that have ended too, as far as they

@@ -59,9 +59,18 @@ async fn two_tenants_of_a_card_are_held_to_their_shares_and_a_third_to_its_memor
         tenants.push((name, share, own));
     }
 
-    // Half of the card is free, but not this pod's.
+    // Half of the card is free, but not this pod's. It is as restricted as a pod can be.
     let limits = json!({"nano-gpu/gpu-percent": 10});
-    let greedy = using("greedy", &user("debian", &limits, &["--memory 4GiB"]));
+    let mut greedy = user("debian", &limits, &["--memory 4GiB"]);
+    greedy["securityContext"] = json!({
+        "runAsNonRoot": true,
+        "runAsUser": 10_001,
+        "readOnlyRootFilesystem": true,
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let greedy = using("greedy", &greedy);
     bed.place(&ns, &greedy, SMALL, Some(&format!("v1;{SMALL};main={id}:10%+2048Mi"))).await?;
     let denied = |said: &str| said.contains("out of memory (CUDA error 2)");
     bed.session.says(&ns, "greedy", "main", denied).await?;

@@ -28,20 +28,26 @@ fn is_active(device: i32) -> bool {
 }
 
 /// Makes a context; its handle is written to `context`.
-fn create(
+fn create(context: *mut u64, device: i32, undo: &dyn Fn(u64), real: &dyn Fn() -> u32) -> u32 {
+    create_in(context, device, &|context| context, undo, real)
+}
+
+/// The same for what is not a context but has one, as `within` says.
+fn create_in(
     context: *mut u64,
     device: i32,
-    undo: impl FnOnce(u64),
-    real: impl FnOnce() -> u32,
+    within: &dyn Fn(u64) -> u64,
+    undo: &dyn Fn(u64),
+    real: &dyn Fn() -> u32,
 ) -> u32 {
     let Some(place) = place::of_device(device) else {
         return refuse(context, real, undo);
     };
     // SAFETY: where the driver wrote the handle.
     let made = || unsafe { context.as_ref() }.copied().unwrap_or(0);
-    let take_back = || undo(made());
-    let (code, cost) =
-        overhead::around(place, overhead::of_context(place), What::Context, take_back, real);
+    let (take_back, within) = (|| undo(made()), || within(made()));
+    let what = What::Context(&within);
+    let (code, cost) = overhead::around(place, overhead::of_context(place), what, &take_back, real);
     if code == 0 {
         let number = u8::try_from(place.number()).unwrap_or(u8::MAX);
         table::put(Kind::Context, made(), Entry { size: cost, place: number, extra: 1 });
@@ -50,7 +56,7 @@ fn create(
 }
 
 /// A device that is not ours, or none at all: the driver tells them apart.
-fn refuse(context: *mut u64, real: impl FnOnce() -> u32, undo: impl FnOnce(u64)) -> u32 {
+fn refuse(context: *mut u64, real: &dyn Fn() -> u32, undo: &dyn Fn(u64)) -> u32 {
     let code = real();
     if code != 0 {
         return code;
@@ -127,13 +133,14 @@ fn end_primary(device: i32, real: impl FnOnce() -> u32) -> u32 {
 fn retain(
     context: *mut u64,
     device: i32,
-    undo: impl FnOnce(u64),
-    real: impl FnOnce() -> u32,
+    within: &dyn Fn(u64) -> u64,
+    undo: &dyn Fn(u64),
+    real: &dyn Fn() -> u32,
 ) -> u32 {
     if is_active(device) {
         return real();
     }
-    create(context, device, undo, real)
+    create_in(context, device, within, undo, real)
 }
 
 pub(crate) fn forget() {
@@ -144,40 +151,40 @@ pub(crate) fn forget() {
 
 hooks! {
     cuCtxCreate(context: *mut u64, flags: u32, device: i32) |real| {
-        create(context, device, destroy, || real(context, flags, device))
+        create(context, device, &destroy, &|| real(context, flags, device))
     }
 
     cuCtxCreate_v2(context: *mut u64, flags: u32, device: i32) |real| {
-        create(context, device, destroy, || real(context, flags, device))
+        create(context, device, &destroy, &|| real(context, flags, device))
     }
 
     cuCtxCreate_v3(context: *mut u64, parameters: *mut c_void, count: i32, flags: u32, device: i32) |real| {
-        create(context, device, destroy, || real(context, parameters, count, flags, device))
+        create(context, device, &destroy, &|| real(context, parameters, count, flags, device))
     }
 
     cuCtxCreate_v4(context: *mut u64, parameters: *mut c_void, flags: u32, device: i32) |real| {
-        create(context, device, destroy, || real(context, parameters, flags, device))
+        create(context, device, &destroy, &|| real(context, parameters, flags, device))
     }
 
     cuGLCtxCreate(context: *mut u64, flags: u32, device: i32) |real| {
-        create(context, device, destroy, || real(context, flags, device))
+        create(context, device, &destroy, &|| real(context, flags, device))
     }
 
     cuGLCtxCreate_v2(context: *mut u64, flags: u32, device: i32) |real| {
-        create(context, device, destroy, || real(context, flags, device))
+        create(context, device, &destroy, &|| real(context, flags, device))
     }
 
     cuVDPAUCtxCreate(context: *mut u64, flags: u32, device: i32, display: u32, get: *mut c_void) |real| {
-        create(context, device, destroy, || real(context, flags, device, display, get))
+        create(context, device, &destroy, &|| real(context, flags, device, display, get))
     }
 
     cuVDPAUCtxCreate_v2(context: *mut u64, flags: u32, device: i32, display: u32, get: *mut c_void) |real| {
-        create(context, device, destroy, || real(context, flags, device, display, get))
+        create(context, device, &destroy, &|| real(context, flags, device, display, get))
     }
 
     cuDevicePrimaryCtxRetain(context: *mut u64, device: i32) |real| {
         let release = |_: u64| { call!(cuDevicePrimaryCtxRelease_v2(device => i32)); };
-        let code = retain(context, device, release, || real(context, device));
+        let code = retain(context, device, &|context| context, &release, &|| real(context, device));
         if code == 0 && let Some(known) = primary(device) {
             // SAFETY: the driver wrote there.
             known.store(unsafe { context.as_ref() }.copied().unwrap_or(0), Ordering::Release);
@@ -188,7 +195,12 @@ hooks! {
     cuGreenCtxCreate(green: *mut u64, resources: u64, device: i32, flags: u32) |real| {
         // It lives in the primary context, which it brings to life.
         let release = |green: u64| { call!(cuGreenCtxDestroy(green => u64)); };
-        retain(green, device, release, || real(green, resources, device, flags))
+        let within = |green: u64| {
+            let mut context = 0_u64;
+            call!(cuCtxFromGreenCtx(&raw mut context => *mut u64, green => u64));
+            context
+        };
+        retain(green, device, &within, &release, &|| real(green, resources, device, flags))
     }
 
     cuCtxSetLimit(limit: u32, value: usize) |real| {
@@ -197,7 +209,7 @@ hooks! {
         call!(cuCtxGetLimit(&raw mut before => *mut usize, limit => u32));
         let more = if limit == HEAP { value.saturating_sub(before) as u64 } else { 0 };
         let restore = || { call!(cuCtxSetLimit(limit => u32, before => usize)); };
-        overhead::around(place, Estimate::Sure(more), What::Code, restore, || real(limit, value)).0
+        overhead::around(place, Estimate::Sure(more), What::Code, &restore, &|| real(limit, value)).0
     }
 
     cuCtxDestroy(context: u64) |real| {

@@ -6,11 +6,13 @@ pub(crate) mod charge;
 pub(crate) mod context;
 pub(crate) mod graph;
 pub(crate) mod linear;
+pub(crate) mod listing;
 pub(crate) mod module;
 pub(crate) mod overhead;
 pub(crate) mod physical;
 pub(crate) mod pool;
 pub(crate) mod query;
+pub(crate) mod scale;
 pub(crate) mod table;
 
 /// A forked child has none of its parent's memory.

@@ -66,12 +66,13 @@ unsafe fn of_file(path: *const c_char) -> u64 {
     File::open(path).and_then(|file| file.length()).unwrap_or(1) as u64
 }
 
-fn load(module: *mut u64, length: u64, undo: impl FnOnce(u64), real: impl FnOnce() -> u32) -> u32 {
+fn load(module: *mut u64, length: u64, undo: &dyn Fn(u64), real: &dyn Fn() -> u32) -> u32 {
     // Libraries can be loaded without a context, and cost nothing until they are used in one.
     let Ok((context, place)) = here() else { return real() };
     // SAFETY: where the driver wrote the handle.
     let made = || unsafe { module.as_ref() }.copied().unwrap_or(0);
-    let (code, cost) = overhead::around(place, estimate(length), What::Code, || undo(made()), real);
+    let (code, cost) =
+        overhead::around(place, estimate(length), What::Code, &|| undo(made()), real);
     if code == 0 {
         let place = u8::try_from(place.number()).unwrap_or(u8::MAX);
         // A library may be loaded only when it is first used: then it is weighed again.
@@ -100,13 +101,13 @@ fn unload(module: u64, real: impl FnOnce() -> u32) -> u32 {
 }
 
 /// The first use of a library in a context may load it.
-fn used(library: u64, real: impl FnOnce() -> u32) -> u32 {
+fn used(library: u64, real: &dyn Fn() -> u32) -> u32 {
     let known = table::get(Kind::Module, library);
     let (Some(entry), Ok((context, place))) = (known, here()) else { return real() };
     if entry.extra == context {
         return real();
     }
-    let (code, cost) = overhead::around(place, estimate(entry.size), What::Code, || {}, real);
+    let (code, cost) = overhead::around(place, estimate(entry.size), What::Use, &|| {}, real);
     if code == 0 && cost > 0 {
         table::put(Kind::Module, library, Entry { extra: context, ..entry });
     }
@@ -125,25 +126,25 @@ hooks! {
     cuModuleLoad(module: *mut u64, path: *const c_char) |real| {
         // SAFETY: the caller's path.
         let length = unsafe { of_file(path) };
-        load(module, length, unload_module, || real(module, path))
+        load(module, length, &unload_module, &|| real(module, path))
     }
 
     cuModuleLoadData(module: *mut u64, image: *const c_void) |real| {
         // SAFETY: the caller's image.
         let length = unsafe { length(image, 0) };
-        load(module, length, unload_module, || real(module, image))
+        load(module, length, &unload_module, &|| real(module, image))
     }
 
     cuModuleLoadDataEx(module: *mut u64, image: *const c_void, count: u32, options: *mut u32, values: *mut *mut c_void) |real| {
         // SAFETY: the caller's image.
         let length = unsafe { length(image, 0) };
-        load(module, length, unload_module, || real(module, image, count, options, values))
+        load(module, length, &unload_module, &|| real(module, image, count, options, values))
     }
 
     cuModuleLoadFatBinary(module: *mut u64, image: *const c_void) |real| {
         // SAFETY: the caller's image.
         let length = unsafe { length(image, 0) };
-        load(module, length, unload_module, || real(module, image))
+        load(module, length, &unload_module, &|| real(module, image))
     }
 
     cuModuleUnload(module: u64) |real| {
@@ -156,7 +157,7 @@ hooks! {
     ) |real| {
         // SAFETY: the caller's image.
         let length = unsafe { length(image, 0) };
-        load(library, length, unload_library, || real(
+        load(library, length, &unload_library, &|| real(
             library, image, options, values, count, library_options, library_values, library_count,
         ))
     }
@@ -167,7 +168,7 @@ hooks! {
     ) |real| {
         // SAFETY: the caller's path.
         let length = unsafe { of_file(path) };
-        load(library, length, unload_library, || real(
+        load(library, length, &unload_library, &|| real(
             library, path, options, values, count, library_options, library_values, library_count,
         ))
     }
@@ -177,19 +178,19 @@ hooks! {
     }
 
     cuLibraryGetModule(module: *mut u64, library: u64) |real| {
-        used(library, || real(module, library))
+        used(library, &|| real(module, library))
     }
 
     cuLibraryGetGlobal(address: *mut u64, size: *mut usize, library: u64, name: *const c_char) |real| {
-        used(library, || real(address, size, library, name))
+        used(library, &|| real(address, size, library, name))
     }
 
     cuLibraryGetManaged(address: *mut u64, size: *mut usize, library: u64, name: *const c_char) |real| {
-        used(library, || real(address, size, library, name))
+        used(library, &|| real(address, size, library, name))
     }
 
     cuLibraryGetKernel(kernel: *mut u64, library: u64, name: *const c_char) |real| {
-        let code = used(library, || real(kernel, library, name));
+        let code = used(library, &|| real(kernel, library, name));
         if code == 0 && let Some(entry) = table::get(Kind::Module, library) {
             // SAFETY: the driver wrote there.
             table::put(Kind::Kernel, unsafe { *kernel }, Entry { extra: library, ..entry });
@@ -199,14 +200,14 @@ hooks! {
 
     cuKernelGetFunction(function: *mut u64, kernel: u64) |real| {
         match table::get(Kind::Kernel, kernel) {
-            Some(entry) => used(entry.extra, || real(function, kernel)),
+            Some(entry) => used(entry.extra, &|| real(function, kernel)),
             None => real(function, kernel),
         }
     }
 
     cuFuncLoad(function: u64) |real| {
         if let Some(entry) = table::get(Kind::Kernel, function) {
-            return used(entry.extra, || real(function));
+            return used(entry.extra, &|| real(function));
         }
         let code = real(function);
         if let (0, Ok((_, place))) = (code, here()) {

@@ -3,33 +3,29 @@
 //! Nobody says beforehand how much that is. An estimate is claimed before the call. Afterwards the
 //! driver is asked what this process holds of the device; what is above all that we know by
 //! allocation is overhead, and the claim becomes that. So code that is loaded lazily is caught at the
-//! next look, too.
+//! next look, too. Where the driver does not list us, `scale` weighs with what the whole device has less.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::driver::{self, Library, call, cuda};
+use crate::driver::cuda;
 use crate::lock::Lock;
 use crate::memory::charge::{claim, give_back, owe};
+use crate::memory::listing::{self, Listing};
 use crate::memory::pool;
+use crate::memory::scale::{Scale, Verdict, calm};
+use crate::memory::table::{self, Kind};
 use crate::place::{MOST, Place};
 use crate::sys;
 
 /// Taken for the first context of a container, until one was measured.
 const FIRST_CONTEXT: u64 = 512 << 20;
 /// Less than this no context costs, and more than this neither: such a difference is others' doing.
-const PLAUSIBLE: core::ops::RangeInclusive<u64> = 16 << 20..=2 << 30;
+pub(crate) const PLAUSIBLE: core::ops::RangeInclusive<u64> = 16 << 20..=2 << 30;
 /// Milliseconds to wait for another process's first context. It may never come to be measured.
 const PATIENCE: u32 = 2000;
-/// Processes on a device that are looked through.
-const PROCESSES: usize = 2048;
 
 /// One change at a time, so that a difference has one cause.
-static STRUCTURE: Lock<Option<Listing>> = Lock::new(None);
-/// The driver's list has us under the number that we know.
-static LISTED: AtomicBool = AtomicBool::new(false);
-/// NVML's handles, and whether it was started.
-static DEVICES: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-static STARTED: AtomicU8 = AtomicU8::new(0);
+static STRUCTURE: Lock<Listing> = Lock::new(Listing::new());
 static OVERHEAD: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 
 /// How sure an estimate is.
@@ -42,7 +38,7 @@ pub(crate) enum Estimate {
 }
 
 impl Estimate {
-    fn size(self) -> u64 {
+    pub(crate) fn size(self) -> u64 {
         match self {
             Self::Sure(size) | Self::AtMost(size) => size,
         }
@@ -82,40 +78,67 @@ fn known_or_alone(place: &'static Place, mut estimate: Estimate) -> Estimate {
     estimate
 }
 
-/// Does what makes the driver take memory for itself; `undo` takes it back if it was too much.
-/// Says what it cost.
+/// What is made.
+#[derive(Clone, Copy)]
+pub(crate) enum What<'a> {
+    /// A context, whose handle this says.
+    Context(&'a dyn Fn() -> u64),
+    /// Code, which can be unloaded.
+    Code,
+    /// A use of code, which cannot be taken back.
+    Use,
+}
+
+/// Does what makes the driver take memory for itself; `undo` takes it back if it was too much, or if it
+/// must be weighed again. Says what it cost.
 pub(crate) fn around(
     place: &'static Place,
     estimate: Estimate,
-    what: What,
-    undo: impl FnOnce(),
-    real: impl FnOnce() -> u32,
+    what: What<'_>,
+    undo: &dyn Fn(),
+    real: &dyn Fn() -> u32,
 ) -> (u32, u64) {
     let mut listing = STRUCTURE.hold();
-    let estimate = if what == What::Context { known_or_alone(place, estimate) } else { estimate };
+    let is_context = matches!(what, What::Context(_));
+    let estimate = if is_context { known_or_alone(place, estimate) } else { estimate };
     let mut claimed = estimate.size();
     if claim(place, claimed).is_err() {
         let held = place.account().held();
-        let tries = matches!(estimate, Estimate::AtMost(_)) && (what == What::Code || held == 0);
+        let tries = matches!(estimate, Estimate::AtMost(_)) && (!is_context || held == 0);
         claimed = place.allowed().saturating_sub(held);
         if !tries || claimed == 0 || claim(place, claimed).is_err() {
             return (cuda::OUT_OF_MEMORY, 0);
         }
     }
-    let before = whole_device(place);
-    let code = real();
-    if code != 0 {
-        give_back(place, claimed);
-        return (code, 0);
-    }
     let was = overhead(place);
-    let after = measured(place, &mut listing, was.saturating_add(claimed)).unwrap_or_else(|| {
-        // We are not listed. What the whole device has less now is as good if nobody else was busy.
-        let cost =
-            whole_device(place).zip(before).map(|(after, before)| after.saturating_sub(before));
-        let plausible = cost.filter(|cost| *cost <= estimate.size().saturating_mul(2));
-        was.saturating_add(plausible.unwrap_or(claimed))
-    });
+    let mut scale = Scale::new(what, estimate, claimed);
+    let (after, is_sure) = loop {
+        let before = if listing::is_known() { None } else { calm(place) };
+        let code = real();
+        if code != 0 {
+            give_back(place, claimed);
+            return (code, 0);
+        }
+        let context = if let What::Context(made) = what { made() } else { 0 };
+        listing.find(place, context);
+        let listed = measured(place, &mut listing, was.saturating_add(claimed));
+        // A context that costs nothing is a list that does not say what it should.
+        let says = |after: &u64| !is_context || after.saturating_sub(was) >= *PLAUSIBLE.start();
+        if let Some(after) = listed.filter(says) {
+            break (after, true);
+        }
+        // Without a scale there is nothing to try again for.
+        let blind = listing::whole_device(place).is_none();
+        let cost = before.and_then(|before| calm(place)?.checked_sub(before));
+        match if blind { Verdict::Unknown } else { scale.weigh(cost) } {
+            Verdict::Is(cost) => break (was.saturating_add(cost), true),
+            Verdict::Unknown => break (was.saturating_add(claimed), false),
+            Verdict::Again(pause) => {
+                undo();
+                sys::sleep(pause);
+            }
+        }
+    };
     let now = was.saturating_add(claimed);
     if after > now && claim(place, after - now).is_err() {
         undo();
@@ -125,30 +148,36 @@ pub(crate) fn around(
     give_back(place, now.saturating_sub(after));
     store(place, after);
     let cost = after.saturating_sub(was);
-    if what == What::Context {
+    if is_context && is_sure {
         learn(place, cost);
     }
-    (code, cost)
-}
-
-/// What is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    Context,
-    Code,
+    (cuda::SUCCESS, cost)
 }
 
 /// After something went: looks again. `cost` is what goes if we are not listed.
 pub(crate) fn lessened(place: &'static Place, cost: u64) {
     let mut listing = STRUCTURE.hold();
     let was = overhead(place);
-    let after = measured(place, &mut listing, was).unwrap_or(was.saturating_sub(cost));
+    let after = measured(place, &mut listing, was).unwrap_or_else(|| {
+        // Who is not listed any more and has no context holds nothing.
+        let nothing = listing::is_known() && !has_context(place);
+        if nothing { 0 } else { was.saturating_sub(cost) }
+    });
     if after > was {
         // Lazily loaded code came to light.
         owe(place, after - was);
     }
     give_back(place, was.saturating_sub(after));
     store(place, after);
+}
+
+fn has_context(place: &'static Place) -> bool {
+    let mut found = false;
+    table::retain(|kind, _, entry| {
+        found |= kind == Kind::Context as u8 && usize::from(entry.place) == place.number();
+        false
+    });
+    found
 }
 
 fn overhead(place: &'static Place) -> u64 {
@@ -163,12 +192,12 @@ fn store(place: &'static Place, size: u64) {
 
 /// What the driver says this process holds of the device above what we know. `claimed` of our seat is
 /// overhead already. `None` if we are not listed, or if other threads allocate all the while.
-fn measured(place: &'static Place, listing: &mut Option<Listing>, claimed: u64) -> Option<u64> {
+fn measured(place: &'static Place, listing: &mut Listing, claimed: u64) -> Option<u64> {
     pool::refresh(place);
     let seat = place.seat()?;
     for _ in 0..3 {
         let before = seat.memory.load(Ordering::Acquire);
-        let holds = holds(place, listing)?;
+        let holds = listing.look(place)?;
         if seat.memory.load(Ordering::Acquire) == before {
             return Some(holds.saturating_sub(before.saturating_sub(claimed)));
         }
@@ -176,86 +205,10 @@ fn measured(place: &'static Place, listing: &mut Option<Listing>, claimed: u64) 
     None
 }
 
-/// `nvmlProcessInfo_t` from its second version on.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Listed {
-    pid: u32,
-    memory: u64,
-    instances: [u32; 2],
-}
-
-/// Memory for the driver's list.
-#[derive(Debug, Clone, Copy)]
-struct Listing(*mut Listed);
-
-// SAFETY: memory of our own, used under the lock it lies in.
-unsafe impl Send for Listing {}
-
-/// What this process holds of a device, by the driver's list.
-fn holds(place: &'static Place, listing: &mut Option<Listing>) -> Option<u64> {
-    let device = device(place)?;
-    let list = match *listing {
-        Some(list) => list,
-        None => {
-            *listing.insert(Listing(sys::map_zeroes(PROCESSES * size_of::<Listed>()).ok()?.cast()))
-        }
-    };
-    let mut count = u32::try_from(PROCESSES).ok()?;
-    let (at, room) = (list.0, &raw mut count);
-    let mut code = call!(nvmlDeviceGetComputeRunningProcesses_v3(device => u64, room => *mut u32, at => *mut Listed));
-    if code != 0 {
-        code = call!(nvmlDeviceGetComputeRunningProcesses_v2(device => u64, room => *mut u32, at => *mut Listed));
-    }
-    let me = sys::pid();
-    let count = if code == 0 { (count as usize).min(PROCESSES) } else { 0 };
-    // SAFETY: the driver wrote so many entries, and the memory has room for them.
-    let all = unsafe { core::slice::from_raw_parts(list.0, count) };
-    let found = all.iter().find(|listed| listed.pid == me).map(|listed| listed.memory);
-    if found.is_some() {
-        LISTED.store(true, Ordering::Release);
-    }
-    // Who was listed once and is not now holds nothing any more.
-    found.or((code == 0 && LISTED.load(Ordering::Acquire)).then_some(0))
-}
-
-/// What everybody holds of a device.
-fn whole_device(place: &'static Place) -> Option<u64> {
-    let device = device(place)?;
-    let mut memory = [0_u64; 3];
-    let code = call!(nvmlDeviceGetMemoryInfo(device => u64, &raw mut memory => *mut [u64; 3]));
-    (code == 0).then_some(memory[2])
-}
-
-/// NVML's handle of a device.
-pub(crate) fn device(place: &'static Place) -> Option<u64> {
-    let known = DEVICES.get(place.number())?;
-    let handle = known.load(Ordering::Acquire);
-    if handle != 0 {
-        return Some(handle);
-    }
-    if !driver::load(Library::Nvml) {
-        return None;
-    }
-    if STARTED.swap(1, Ordering::AcqRel) == 0 && call!(nvmlInit_v2()) != 0 {
-        STARTED.store(0, Ordering::Release);
-        return None;
-    }
-    let mut handle = 0_u64;
-    let name = place.limits().device.as_ptr();
-    let code = call!(nvmlDeviceGetHandleByUUID(name => *const u8, &raw mut handle => *mut u64));
-    if code != 0 {
-        return None;
-    }
-    known.store(handle, Ordering::Release);
-    Some(handle)
-}
-
 pub(crate) fn forget() {
-    STRUCTURE.begin_anew(None);
-    LISTED.store(false, Ordering::Release);
-    STARTED.store(0, Ordering::Release);
-    for known in OVERHEAD.iter().chain(&DEVICES) {
+    STRUCTURE.begin_anew(Listing::new());
+    listing::forget();
+    for known in &OVERHEAD {
         known.store(0, Ordering::Release);
     }
 }

@@ -1,10 +1,13 @@
 //! Neighbours that do not play fair, a referee that goes away, and limits that change.
+//!
+//! As root and with `LIMITER_REALTIME=1` the neighbour and the referee run before the hostile container's
+//! processes: what the neighbour then gets less is the referee's doing, and not the processors'.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::stage::{Asked, Stage, hard};
+use crate::stage::{Asked, Stage, go_as_others, hard};
 
 const MS: u64 = 1_000_000;
 
@@ -82,6 +85,7 @@ fn who_shortens_its_counters_costs_others_nothing() {
 #[test]
 fn who_is_stopped_in_its_turn_costs_others_nothing() {
     let mut stage = Stage::with(2, &[hard(50, &work())]);
+    go_as_others();
     let hostile = stage.add(&Asked { cores: 30, burst: 30, works: Vec::new() });
     let pid = rustix::process::Pid::from_raw(stage.start(hostile, &work()).cast_signed()).unwrap();
     std::thread::sleep(Duration::from_millis(400));
@@ -108,6 +112,7 @@ fn who_is_stopped_in_its_turn_costs_others_nothing() {
 #[test]
 fn who_is_stopped_whenever_it_has_the_turn_costs_others_nothing() {
     let mut stage = Stage::with(2, &[hard(50, &work())]);
+    go_as_others();
     let hostile = stage.add(&Asked { cores: 30, burst: 30, works: Vec::new() });
     // It stops itself when a launch was let through, which is in its turn. From outside it might be hit
     // while it has a lock of the simulated driver, and then all wait for it.
@@ -134,6 +139,7 @@ fn who_is_stopped_whenever_it_has_the_turn_costs_others_nothing() {
 #[test]
 fn a_fork_bomb_of_contexts_costs_others_nothing() {
     let mut stage = Stage::with(2, &[hard(50, &work())]);
+    go_as_others();
     stage.add(&hard(30, &format!("bomb {MS}")));
     std::thread::sleep(Duration::from_millis(400));
     let begun = SystemTime::now();

@@ -7,4 +7,6 @@ mod hostile;
 #[cfg(test)]
 mod stage;
 #[cfg(test)]
+mod table;
+#[cfg(test)]
 mod tenant;

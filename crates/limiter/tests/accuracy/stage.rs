@@ -43,16 +43,46 @@ pub(crate) fn hard(cores: u32, work: &str) -> Asked {
     Asked { cores, burst: cores, works: vec![work.to_owned()] }
 }
 
+/// What has a thread, and all that it starts, run before everything else on the machine; for the soak.
+const REALTIME: &str = "LIMITER_REALTIME";
+
 /// Has other load of the machine disturb less, where we may: tenants and the referee's thread inherit it.
 fn go_first() {
-    // SAFETY: changes nothing but the order in which the kernel runs this process. Who may not stays as is.
+    // SAFETY: changes nothing but the order in which the kernel runs this thread. Who may not stays as is.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    if std::env::var_os(REALTIME).is_some() {
+        let priority = libc::sched_param { sched_priority: 10 };
+        // SAFETY: as above. Those of one priority take turns.
+        let code = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const priority) };
+        assert_eq!(code, 0, "{REALTIME} needs root: {}", std::io::Error::last_os_error());
+    }
 }
 
-/// Everything. Processes are ended when it goes. There is one at a time: two would take each other's
-/// processors.
+/// With [`REALTIME`] what this thread starts from now on runs as everything else does: a hostile container
+/// then has the card in common with its neighbour, and not the processors.
+pub(crate) fn go_as_others() {
+    if std::env::var_os(REALTIME).is_some() {
+        let ordinary = libc::sched_param { sched_priority: 0 };
+        // SAFETY: changes nothing but the order in which the kernel runs this thread.
+        unsafe {
+            libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary);
+            libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        }
+    }
+}
+
+/// Whether other stages may be there at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// Two would take each other's processors.
+    None,
+    /// The caller knows that there is room for several.
+    Others,
+}
+
+/// Everything. Processes are ended when it goes.
 pub(crate) struct Stage {
-    _alone: MutexGuard<'static, ()>,
+    _alone: Option<MutexGuard<'static, ()>>,
     folder: tempfile::TempDir,
     machine: &'static Machine,
     referee: Option<Referee>,
@@ -70,9 +100,10 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, company: Company) -> Self {
         static ONE: Mutex<()> = Mutex::new(());
-        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone =
+            (company == Company::None).then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner));
         go_first();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
@@ -107,7 +138,7 @@ impl Stage {
 
     /// A stage with these containers at work.
     pub(crate) fn with(seed: u64, asked: &[Asked]) -> Self {
-        let mut stage = Self::new(seed);
+        let mut stage = Self::new(seed, Company::None);
         for one in asked {
             stage.add(one);
         }

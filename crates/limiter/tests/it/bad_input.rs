@@ -153,10 +153,43 @@ fn a_process_too_many_gets_no_memory() {
 }
 
 #[test]
+fn without_nvml_contexts_are_charged_as_guessed() {
+    const TEST: &str = "without_nvml_contexts_are_charged_as_guessed";
+    if rig::role().is_none() {
+        let rig = Rig::new();
+        fs::remove_file(rig.path("root/driver/libnvidia-ml.so.1")).unwrap();
+        let output = said(&rig, TEST, "body");
+        assert!(output.status.success(), "{output:?}");
+        let lines = lines(&output);
+        assert!(lines.iter().any(|line| line.contains("cannot be loaded")), "{lines:?}");
+        return;
+    }
+    let driver = Driver::load();
+    driver.context();
+    // Nobody says that it costs 300: never less is charged than it takes.
+    assert_eq!(driver.memory(), ((2048 - 512) << 20, 2048 << 20));
+    let mut context = 0_u64;
+    for _ in 0..3 {
+        ok!(driver, cuCtxCreate_v2(&raw mut context => *mut u64, 0 => u32, 0 => i32));
+    }
+    let code = call!(driver, cuCtxCreate_v2(&raw mut context => *mut u64, 0 => u32, 0 => i32));
+    assert_eq!(code, OUT_OF_MEMORY);
+}
+
+#[test]
 fn limits_that_are_lowered_hold_from_then_on() {
     const TEST: &str = "limits_that_are_lowered_hold_from_then_on";
     match rig::role().as_deref() {
-        None => Rig::new().run(TEST, "body"),
+        None => {
+            let rig = Rig::new();
+            let mut command = rig.role("root", TEST, "body");
+            let output = command.env("NANOGPU_LOG", "warn").output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            // However often it is refused.
+            let lines = lines(&output);
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            assert!(lines[0].contains("out of memory"), "{lines:?}");
+        }
         Some("swept") => {
             let driver = Driver::load();
             driver.context();

@@ -22,6 +22,8 @@ mod graph_memory;
 #[cfg(test)]
 mod lookups;
 #[cfg(test)]
+mod neighbours;
+#[cfg(test)]
 mod others;
 #[cfg(test)]
 mod overhead;

@@ -24,6 +24,8 @@ pub(crate) enum Manner {
     Lies,
     /// Takes turns and does nothing with them.
     Stopped,
+    /// Dies when it is called, or when it has launched one kernel; the next of its kind comes.
+    Dies,
 }
 
 /// A process to be.
@@ -182,15 +184,20 @@ impl Card {
         let process = &self.processes[turn.wish.seat as usize - 1];
         let phase = match process.state {
             State::Called(_) => Phase::Called,
-            State::Holds if process.plan.manner == Manner::Stopped => Phase::Busy(1),
+            State::Holds if matches!(process.plan.manner, Manner::Stopped | Manner::Dies) => {
+                Phase::Busy(1)
+            }
             State::Holds if process.left == 0 && self.now > process.ran + STEP => Phase::Paused(1),
             State::Holds => Phase::Busy(1),
             State::Returns(until) if until > self.now => Phase::Busy(1),
             State::Returns(_) | State::Waits => Phase::Returned,
         };
         let lies = process.plan.manner == Manner::Lies;
-        let due =
-            if process.plan.manner == Manner::Honest { self.now + process.left } else { u64::MAX };
+        let due = match process.plan.manner {
+            Manner::Honest => self.now + process.left,
+            Manner::Dies => process.ran,
+            _ => u64::MAX,
+        };
         Seen { phase, spent: if lies { 0 } else { process.said }, due }
     }
 
@@ -295,6 +302,14 @@ impl Card {
                 process.waited += STEP;
                 process.longest_wait = process.longest_wait.max(process.waited);
             }
+            State::Called(until) if now >= until && process.plan.manner == Manner::Dies => {
+                // Every second one never comes.
+                let comes = latency % 2 == 0;
+                process.state = if comes { State::Holds } else { State::Called(u64::MAX) };
+                process.left = if comes { kernel } else { 0 };
+            }
+            // It says nothing any more.
+            State::Holds if process.plan.manner == Manner::Dies => {}
             State::Called(until) if now >= until => {
                 process.state = State::Holds;
                 process.ran = now;

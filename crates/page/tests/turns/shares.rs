@@ -112,6 +112,23 @@ fn who_never_gives_a_turn_back_costs_others_only_the_bound() {
     }
 }
 
+#[test]
+fn a_crowd_of_processes_that_die_costs_others_nothing() {
+    for seed in 1..6 {
+        let dies = Plan { manner: Manner::Dies, ..honest(0, (MS, MS)) };
+        let mut plans = vec![dies; 12];
+        plans.push(honest(1, (MS, MS)));
+        let mut card = Card::new(&[(30, 30), (50, 50)], &plans, seed);
+        card.run(SECOND);
+        let got = card.run(10 * SECOND);
+        assert_close(&[50], &got[1..]);
+        // They pay for the card that they kept from others, and so get little of it.
+        assert!(got[0] > 0 && got[0] < 1000, "{got:?}");
+        let longest = card.longest_wait(12);
+        assert!(longest <= 100 * MS, "waited {longest}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

@@ -28,6 +28,7 @@ fn processes(session: &Session, device: Handle, way: Way) -> Answer<Vec<ProcessI
     }
     let slices = session.machine.compute_instances(device.place());
     let mut found = Vec::new();
+    let sized = session.machine.lists_memory();
     for process in session.machine.running()? {
         if process.pid == 0 {
             // It cannot be seen from here.
@@ -39,7 +40,7 @@ fn processes(session: &Session, device: Handle, way: Way) -> Answer<Vec<ProcessI
             if here {
                 found.push(ProcessInfo {
                     pid: process.pid,
-                    used_gpu_memory: holding.memory,
+                    used_gpu_memory: if sized { holding.memory } else { 0 },
                     gpu_instance_id: slice.map_or(NO_INSTANCE, |slice| slice.of.id),
                     compute_instance_id: slice.map_or(NO_INSTANCE, |slice| slice.id),
                 });
