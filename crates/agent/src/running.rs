@@ -71,7 +71,9 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         tracing::info!(source = %source.display(), %put, "the limiter is in place");
     }
     let client = connect(args.kubeconfig.as_deref(), None).await?;
-    let gpus: Arc<dyn Gpus> = Arc::new(Nvml::new(Driver::below(&settings.driver.here), DRIVER));
+    let gpus: Arc<dyn Gpus> = Arc::new(
+        Nvml::new(Driver::below(&settings.driver.here), DRIVER).watching(&settings.dev.here),
+    );
     let pods = Pods::watch(client.clone(), settings.node.clone());
     pods_here.send_replace(Some(pods.clone()));
     work(settings, client, gpus, records, pods, metrics, health, stopping).await
@@ -292,8 +294,15 @@ async fn serve_plugins(
             continue;
         }
         let mut list = plugin.list.subscribe();
+        // A card that came since the first look may make them too many: then no list comes.
+        let too_many = inventory.wait_for(|now| plugin.served.ids(now).is_err());
         tokio::select! {
+            biased;
             _ = list.wait_for(|list| !list.is_empty()) => {}
+            _ = too_many => {
+                tracing::warn!(resource = plugin.served.resource, "resource not served any more");
+                continue;
+            }
             () = stopping.asked() => return running,
         }
         let served = &plugin.served;

@@ -111,7 +111,7 @@ impl Watcher {
         tracing::warn!(device = ?event.device, xid = event.xid, "Xid");
         let news = ward.heard(event, &self.known(), now);
         let known = self.inventory.borrow().clone();
-        let devices = known.devices.iter().map(|device| match ward.health(&device.id) {
+        let devices = known.devices.iter().map(|device| match ward.health_of(device) {
             Some(health) if health != device.health => {
                 Arc::new(Device { health, ..Device::clone(device) })
             }
@@ -130,17 +130,20 @@ impl Watcher {
         let known = self.inventory.borrow().clone();
         let found = self.gpus.look().await;
         say_if_absent(state, found.as_ref().err());
+        // A slice that was destroyed, and a card that was exchanged, are no longer listed: they are
+        // not missed.
+        let all = gpu::inventory(found.as_ref().ok(), &known, &|_| None);
+        let ids: Vec<DeviceId> = all.devices.iter().map(|device| device.id.clone()).collect();
         let news = match &found {
-            Ok(found) => ward.looked(found, &self.known(), now),
+            Ok(found) => ward.looked(found, &ids, now),
             // Where there never was a card, a driver is not missed.
             Err(_) if known.devices.is_empty() => Vec::new(),
             Err(absent) => ward.silent(&chain(absent), now),
         };
         self.metrics.cards_that_answer(found.as_ref().map_or(0, |found| found.devices.len()));
         let found = found.ok();
-        let all = gpu::inventory(found.as_ref(), &known, &|_| None);
         ward.cordon(self.said.borrow_and_update().out(&all));
-        self.show(gpu::inventory(found.as_ref(), &known, &|id| ward.health(id)));
+        self.show(gpu::inventory(found.as_ref(), &known, &|device| ward.health_of(device)));
         self.looked.send_if_modified(|looked| !std::mem::replace(looked, true));
         self.refresh_lists(state).await;
         self.spread(news);
@@ -166,6 +169,14 @@ impl Watcher {
                     tracing::info!(%device, "device back in service");
                     let note = format!("device {device} takes new work again");
                     self.tell_of_node("GpuInService", note, false);
+                }
+                News::ResetAdvised { device } => {
+                    tracing::warn!(%device, "device should be reset");
+                    let note = format!(
+                        "device {device} works, and a bad row of its memory is exchanged when it is \
+                         reset: do that when no pod is on it"
+                    );
+                    self.tell_of_node("GpuResetAdvised", note, true);
                 }
                 News::DriverLeft { why } => {
                     let note = format!("no device of this node takes new work: {why}");

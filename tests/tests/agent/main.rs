@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod bed;
 #[cfg(test)]
+mod changing;
+#[cfg(test)]
 mod costing;
 #[cfg(test)]
 mod deploying;
