@@ -19,7 +19,7 @@ use telemetry::{Health, Numbers, Shutdown, Stopping};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::Args;
-use crate::beating::{Heart, Said, listed};
+use crate::beating::{Heart, Load, Said, listed};
 use crate::collecting::collect;
 use crate::display;
 use crate::library;
@@ -134,7 +134,7 @@ async fn work(
     tokio::spawn(pass_on_of_node(told_of_node, node.clone()));
     let (evict, evicted) = mpsc::channel(4);
     tokio::spawn(evicting(evicted, Kube::new(client, ANSWER)));
-    let (load, measured) = watch::channel(Vec::new());
+    let (load, measured) = watch::channel(Load::default());
     let heart = Heart { settings: settings.clone(), node: node.clone(), load: measured, said };
     tokio::spawn(heart.run(stopping.clone()));
     let writer = Publisher {

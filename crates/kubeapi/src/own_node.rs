@@ -13,7 +13,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, ResourceExt as _};
 use ledger::Measured;
-use model::{DeviceId, NodeName};
+use model::{DeviceId, NodeName, names};
 use serde_json::json;
 
 use crate::heartbeats::{AGENT, LOAD, encode_load};
@@ -112,22 +112,28 @@ impl OwnNode {
         Ok(map.and_then(|map| map.data?.remove(key)))
     }
 
-    /// Renews the agent's Lease in `namespace`, with what was measured.
+    /// Renews the agent's Lease in `namespace`, with what was measured and what the agent lacks.
     pub async fn beat(
         &self,
         namespace: &str,
         every: Duration,
         measured: &[(DeviceId, Measured)],
+        lacks: &[&str],
     ) -> Result<(), OwnNodeError> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         let now = Timestamp::now();
+        // What is left out of an apply is removed, so a lack that ended leaves nothing behind.
+        let mut annotations = json!({LOAD: encode_load(measured)});
+        if !lacks.is_empty() {
+            annotations[names::LACKS] = json!(lacks.join(","));
+        }
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {
                 "name": self.name.as_str(),
                 "labels": {AGENT: "true"},
-                "annotations": {LOAD: encode_load(measured)},
+                "annotations": annotations,
             },
             "spec": {
                 "holderIdentity": self.name.as_str(),

@@ -33,4 +33,6 @@ mod refusals;
 #[cfg(test)]
 mod scheduled;
 #[cfg(test)]
+mod seeing;
+#[cfg(test)]
 mod watching;
