@@ -33,11 +33,20 @@ impl Said {
     }
 }
 
+/// What the Lease carries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// The load of each device.
+    pub(crate) devices: Vec<(DeviceId, Measured)>,
+    /// Whether the processes on them cannot be seen.
+    pub(crate) blind: bool,
+}
+
 /// What a beat works with.
 pub(crate) struct Heart {
     pub(crate) settings: Arc<Settings>,
     pub(crate) node: OwnNode,
-    pub(crate) load: watch::Receiver<Vec<(DeviceId, Measured)>>,
+    pub(crate) load: watch::Receiver<Load>,
     pub(crate) said: watch::Sender<Said>,
 }
 
@@ -53,7 +62,9 @@ impl Heart {
             }
             let load = self.load.borrow().clone();
             let beat = self.settings.beat;
-            if let Err(error) = self.node.beat(&self.settings.namespace, beat, &load).await {
+            let lacks: &[&str] = if load.blind { &[names::PROCESSES] } else { &[] };
+            let renewed = self.node.beat(&self.settings.namespace, beat, &load.devices, lacks);
+            if let Err(error) = renewed.await {
                 tracing::warn!(error = chain(&error), "lease not renewed");
             }
             let before = self.said.borrow().clone();

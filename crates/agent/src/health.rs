@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpu::{Event, Found, xid};
-use model::{DeviceId, Health, Inventory, Moment};
+use gpu::{Event, Found, MemoryErrors, xid};
+use model::{Device, DeviceId, Health, Inventory, Mig, Moment};
 
 /// A card that fails again waits twice as long, up to this many times. Well for twice the longest of
 /// these, it is as good as new.
@@ -19,6 +19,8 @@ pub struct Ward {
     sick: BTreeMap<DeviceId, Case>,
     cordoned: BTreeSet<DeviceId>,
     driver: Option<Case>,
+    /// What cards said of errors in their memory in the last look.
+    errors: BTreeMap<DeviceId, MemoryErrors>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +44,11 @@ pub enum News {
     },
     /// It is back.
     Returned {
+        /// Which card.
+        device: DeviceId,
+    },
+    /// It works, and should be reset when nobody uses it.
+    ResetAdvised {
         /// Which card.
         device: DeviceId,
     },
@@ -110,11 +117,38 @@ impl Ward {
             let why = why.map_or("it does not answer", |lost| lost.reason);
             news.extend(self.trouble(id.clone(), None, why, now));
         }
+        news.extend(self.errors(found, now));
         for (id, case) in &mut self.sick {
             let wait = self.probation << case.times.saturating_sub(1).min(MOST_DOUBLINGS);
             if !case.healed && answers(id) && now >= case.seen.after(wait) {
                 case.healed = true;
                 news.push(News::Returned { device: id.clone() });
+            }
+        }
+        news
+    }
+
+    /// What the memory of the cards says. Errors that could not be corrected are trouble when they
+    /// come; a page that stays bad, and a row that could not be exchanged, as long as they do. What
+    /// was counted before the first look says nothing of now.
+    fn errors(&mut self, found: &Found, now: Moment) -> Vec<News> {
+        let mut news = Vec::new();
+        for (id, errors) in &found.memory_errors {
+            let before = self.errors.insert(id.clone(), *errors).unwrap_or(MemoryErrors {
+                uncorrected: errors.uncorrected,
+                ..MemoryErrors::default()
+            });
+            let more = errors.uncorrected.saturating_sub(before.uncorrected);
+            let why = if errors.repair_failed {
+                Some("a bad row of its memory could not be exchanged".to_owned())
+            } else if errors.bad_page {
+                Some("a bad page of its memory is in use until it is reset".to_owned())
+            } else {
+                (more > 0).then(|| format!("{more} memory errors that ECC could not correct"))
+            };
+            news.extend(why.and_then(|why| self.trouble(id.clone(), None, &why, now)));
+            if errors.reset_advised && !before.reset_advised {
+                news.push(News::ResetAdvised { device: id.clone() });
             }
         }
         news
@@ -132,6 +166,16 @@ impl Ward {
         } else {
             self.cordoned.contains(device).then_some(Health::Cordoned)
         }
+    }
+
+    /// The same of a device that may be a slice: it is as well as its card at most.
+    pub fn health_of(&self, device: &Device) -> Option<Health> {
+        let card = match &device.mig {
+            Mig::Slice { parent, .. } => self.health(parent),
+            Mig::Off | Mig::Parent => None,
+        };
+        let both = [self.health(&device.id), card];
+        both.iter().flatten().find(|health| **health == Health::Sick).copied().or(both[0]).or(card)
     }
 
     /// The Xid that took `device` out, if one did.
@@ -203,7 +247,17 @@ mod tests {
             devices: devices.map(|device| (**device).clone()).collect(),
             links: Vec::new(),
             unreadable: without.iter().map(unreadable).collect(),
+            memory_errors: BTreeMap::new(),
         }
+    }
+
+    /// All cards answer, and the first says this of its memory.
+    fn errors(errors: MemoryErrors) -> Found {
+        Found { memory_errors: [(id(0), errors)].into(), ..found(&[]) }
+    }
+
+    fn uncorrected(uncorrected: u64) -> Found {
+        errors(MemoryErrors { uncorrected, ..MemoryErrors::default() })
     }
 
     fn all() -> Vec<DeviceId> {
@@ -301,6 +355,63 @@ mod tests {
         let mut ward = Ward::new(1000);
         assert_eq!(ward.looked(&found(&[1]), &all(), Moment(0)).len(), 1);
         assert_eq!(ward.health(&id(1)), Some(Health::Sick));
+    }
+
+    #[test]
+    fn memory_errors_that_come_take_a_card_out_for_its_probation() {
+        let mut ward = Ward::new(1000);
+        assert_eq!(ward.looked(&uncorrected(3), &all(), Moment(0)), [], "of long ago");
+        let left = ward.looked(&uncorrected(5), &all(), Moment(10));
+        assert!(
+            matches!(&left[..], [News::Left { device, why }] if *device == id(0) && why.starts_with("2 memory errors")),
+            "{left:?}"
+        );
+        assert_eq!(ward.health(&id(0)), Some(Health::Sick));
+        // A reset sets the count back, which is no trouble, and one more is.
+        assert_eq!(ward.looked(&uncorrected(0), &all(), Moment(900)), []);
+        let back = [News::Returned { device: id(0) }];
+        assert_eq!(ward.looked(&uncorrected(0), &all(), Moment(1010)), back);
+        assert_eq!(ward.looked(&uncorrected(1), &all(), Moment(2000)).len(), 1);
+        assert_eq!(ward.looked(&found(&[]), &all(), Moment(3999)), [], "twice as long");
+        assert_eq!(ward.looked(&found(&[]), &all(), Moment(4000)), back, "ECC was turned off");
+    }
+
+    #[test]
+    fn memory_that_stays_bad_keeps_a_card_out() {
+        for bad in [
+            MemoryErrors { bad_page: true, ..MemoryErrors::default() },
+            MemoryErrors { repair_failed: true, ..MemoryErrors::default() },
+        ] {
+            let mut ward = Ward::new(1000);
+            assert_eq!(ward.looked(&errors(bad), &all(), Moment(0)).len(), 1, "at the first look");
+            assert_eq!(ward.looked(&errors(bad), &all(), Moment(5000)), []);
+            assert_eq!(ward.health(&id(0)), Some(Health::Sick));
+            assert_eq!(ward.looked(&uncorrected(0), &all(), Moment(6000)).len(), 1, "it was reset");
+        }
+    }
+
+    #[test]
+    fn a_row_that_waits_for_a_reset_is_told_once() {
+        let mut ward = Ward::new(1000);
+        let waits = errors(MemoryErrors { reset_advised: true, ..MemoryErrors::default() });
+        let told = [News::ResetAdvised { device: id(0) }];
+        assert_eq!(ward.looked(&waits, &all(), Moment(0)), told);
+        assert_eq!(ward.looked(&waits, &all(), Moment(10)), []);
+        assert_eq!(ward.health(&id(0)), None, "the bad row is out of use");
+    }
+
+    #[test]
+    fn a_slice_is_as_well_as_its_card() {
+        let mut ward = Ward::new(1000);
+        let inventory = Profile::named("t4x4").unwrap().inventory("GPU").unwrap();
+        let mig = Mig::Slice { parent: id(0), profile: "1g.5gb".into() };
+        let slice = Device { id: id(9), mig, ..Device::clone(&inventory.devices[0]) };
+        assert_eq!(ward.health_of(&slice), None);
+        ward.cordon([id(0)].into());
+        assert_eq!(ward.health_of(&slice), Some(Health::Cordoned));
+        ward.heard(&Event { device: Some(id(0)), xid: 48 }, &all(), Moment(0));
+        assert_eq!(ward.health_of(&slice), Some(Health::Sick));
+        assert_eq!(ward.health_of(&inventory.devices[1]), None);
     }
 
     #[test]

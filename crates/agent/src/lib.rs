@@ -38,6 +38,7 @@ pub mod room;
 pub mod rungs;
 pub mod running;
 pub mod settings;
+pub mod sight;
 pub mod starting;
 pub mod usage;
 pub mod vcuda;

@@ -14,6 +14,17 @@ pub struct Place {
     pub container: String,
 }
 
+/// What is known of a process by its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Known {
+    /// It is a pod's.
+    Within(Place),
+    /// It lives, and is no pod's.
+    Outside,
+    /// No such process: it has ended, or cannot be seen from here.
+    Unknown,
+}
+
 /// The place that the text of `/proc/<pid>/cgroup` tells, whatever the version of cgroups, the
 /// driver (cgroupfs, systemd) or the runtime (containerd, CRI-O, docker).
 pub fn place(cgroup: &str) -> Option<Place> {
@@ -61,6 +72,16 @@ impl Processes {
     /// Where the process with this number belongs; nothing if it is gone or of no pod.
     pub fn place(&self, pid: u32) -> Option<Place> {
         place(&read(&self.proc.join(pid.to_string()).join("cgroup"))?)
+    }
+
+    /// What is known of the process with this number.
+    pub fn known(&self, pid: u32) -> Known {
+        let folder = self.proc.join(pid.to_string());
+        match read(&folder.join("cgroup")) {
+            Some(text) => place(&text).map_or(Known::Outside, Known::Within),
+            None if folder.exists() => Known::Outside,
+            None => Known::Unknown,
+        }
     }
 
     /// The pods that have processes, with those processes. Blocks: it reads a file for each process.
@@ -177,5 +198,8 @@ mod tests {
         let containers = Processes::below(proc.path()).containers();
         assert_eq!(containers, [(PodUid::parse(UID).unwrap(), [CID.to_owned()].into())].into());
         assert!(Processes::below("/nowhere").pods().is_empty());
+        let known = |pid| Processes::below(proc.path()).known(pid);
+        assert!(matches!(known(7), Known::Within(place) if place.container == CID));
+        assert_eq!((known(8), known(9)), (Known::Outside, Known::Unknown));
     }
 }

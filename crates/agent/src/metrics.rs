@@ -81,6 +81,7 @@ pub struct Metrics {
     registrations: Family<Plugin, Counter>,
     collected: Counter,
     answering: Bytes,
+    seeing: Bytes,
     originals: bool,
     latest: Mutex<Arc<Picture>>,
 }
@@ -109,6 +110,7 @@ impl Metrics {
             registrations: Family::default(),
             collected: Counter::default(),
             answering: Bytes::default(),
+            seeing: Bytes::default(),
             originals: originals == Originals::Too,
             latest: Mutex::default(),
         };
@@ -166,6 +168,7 @@ impl Metrics {
             );
         });
         metrics.register_own();
+        metrics.sees_processes(true);
         metrics
     }
 
@@ -185,6 +188,11 @@ impl Metrics {
             );
             r.register("agent_collected", "Leftovers removed", self.collected.clone());
             r.register("agent_gpus", "Cards that answer", self.answering.clone());
+            r.register(
+                "agent_sees_processes",
+                "0 if the processes on the cards cannot be matched with pods",
+                self.seeing.clone(),
+            );
             r.register(
                 "agent_plugin_watched",
                 "1 if the kubelet reads the plugin's list",
@@ -230,6 +238,11 @@ impl Metrics {
     /// So many cards answer.
     pub fn cards_that_answer(&self, count: usize) {
         self.answering.set(count as u64);
+    }
+
+    /// Whether the processes on the cards can be seen.
+    pub fn sees_processes(&self, seen: bool) {
+        self.seeing.set(u64::from(seen));
     }
 
     /// Replaces all that was measured before.

@@ -95,6 +95,14 @@ pub enum Refusal {
         /// The device.
         device: DeviceId,
     },
+    /// A card that was cut, or a slice of one.
+    #[error(
+        "device {device} is in MIG mode, and cards that are cut are not handed out; delete the pod so that it is placed anew"
+    )]
+    Cut {
+        /// The device.
+        device: DeviceId,
+    },
     /// More than the device has.
     #[error(
         "the pod's placement takes more of device {device} than it has; delete the pod so that it is placed anew"

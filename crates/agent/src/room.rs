@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{DeviceId, Hold, Inventory, PodUid};
+use model::{DeviceId, Hold, Inventory, Mig, PodUid};
 
 use crate::refusal::Refusal;
 
@@ -28,6 +28,9 @@ pub fn room(
     for (id, hold) in wanted {
         let device = inventory.devices.iter().find(|device| device.id == *id);
         let device = device.ok_or_else(|| Refusal::NoSuchDevice { device: id.clone() })?;
+        if device.mig != Mig::Off {
+            return Err(Refusal::Cut { device: id.clone() });
+        }
         if hold.cores > device.cores || hold.memory > device.memory {
             return Err(Refusal::TooLarge { device: id.clone() });
         }
@@ -95,6 +98,15 @@ mod tests {
     fn what_no_card_has_is_refused() {
         assert_eq!(check(9, whole(), &[]), Err(Refusal::NoSuchDevice { device: id(9) }));
         assert_eq!(check(0, share(101, 1), &[]), Err(Refusal::TooLarge { device: id(0) }));
+    }
+
+    #[test]
+    fn a_card_that_is_cut_is_not_handed_out() {
+        let mut inventory = Profile::named("t4x4").unwrap().inventory("GPU").unwrap();
+        std::sync::Arc::make_mut(&mut inventory.devices[0]).mig = Mig::Parent;
+        let (me, wanted) = (PodUid::parse("me").unwrap(), [(id(0), whole())].into());
+        let cut = Err(Refusal::Cut { device: id(0) });
+        assert_eq!(room(&inventory, &me, &wanted, &[]), cut);
     }
 
     proptest! {

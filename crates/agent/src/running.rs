@@ -19,7 +19,7 @@ use telemetry::{Health, Numbers, Shutdown, Stopping};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::Args;
-use crate::beating::{Heart, Said, listed};
+use crate::beating::{Heart, Load, Said, listed};
 use crate::collecting::collect;
 use crate::display;
 use crate::library;
@@ -71,7 +71,9 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         tracing::info!(source = %source.display(), %put, "the limiter is in place");
     }
     let client = connect(args.kubeconfig.as_deref(), None).await?;
-    let gpus: Arc<dyn Gpus> = Arc::new(Nvml::new(Driver::below(&settings.driver.here), DRIVER));
+    let gpus: Arc<dyn Gpus> = Arc::new(
+        Nvml::new(Driver::below(&settings.driver.here), DRIVER).watching(&settings.dev.here),
+    );
     let pods = Pods::watch(client.clone(), settings.node.clone());
     pods_here.send_replace(Some(pods.clone()));
     work(settings, client, gpus, records, pods, metrics, health, stopping).await
@@ -132,7 +134,7 @@ async fn work(
     tokio::spawn(pass_on_of_node(told_of_node, node.clone()));
     let (evict, evicted) = mpsc::channel(4);
     tokio::spawn(evicting(evicted, Kube::new(client, ANSWER)));
-    let (load, measured) = watch::channel(Vec::new());
+    let (load, measured) = watch::channel(Load::default());
     let heart = Heart { settings: settings.clone(), node: node.clone(), load: measured, said };
     tokio::spawn(heart.run(stopping.clone()));
     let writer = Publisher {
@@ -292,8 +294,15 @@ async fn serve_plugins(
             continue;
         }
         let mut list = plugin.list.subscribe();
+        // A card that came since the first look may make them too many: then no list comes.
+        let too_many = inventory.wait_for(|now| plugin.served.ids(now).is_err());
         tokio::select! {
+            biased;
             _ = list.wait_for(|list| !list.is_empty()) => {}
+            _ = too_many => {
+                tracing::warn!(resource = plugin.served.resource, "resource not served any more");
+                continue;
+            }
             () = stopping.asked() => return running,
         }
         let served = &plugin.served;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpu::Measured;
 use model::{DeviceId, Hold, Inventory, PodUid};
 
-use crate::living::Place;
+use crate::living::{Known, Place};
 use crate::records::Record;
 
 /// What one container uses of one device.
@@ -40,8 +40,8 @@ pub struct Use {
 pub struct Stranger {
     /// The device.
     pub device: DeviceId,
-    /// A process of it.
-    pub pid: u32,
+    /// A process of it; nothing where processes cannot be seen.
+    pub pid: Option<u32>,
     /// The pod it belongs to, if it belongs to one.
     pub pod: Option<PodUid>,
     /// Memory that nothing explains, in bytes.
@@ -53,8 +53,8 @@ pub struct Stranger {
 /// What a driver counts for a process beside what the program asked for: its context. A pod is
 /// over its limit only beyond this much for each of its processes, but not for more than
 /// [`CONTEXTS`] of a container: by starting processes nobody gets a larger share.
-const CONTEXT: u64 = 600 << 20;
-const CONTEXTS: usize = 2;
+pub(crate) const CONTEXT: u64 = 600 << 20;
+pub(crate) const CONTEXTS: usize = 2;
 
 /// Who a stranger is, from one look to the next. A pod is one whatever process of it is named.
 type Key = (DeviceId, Option<PodUid>, Option<u32>, bool);
@@ -68,7 +68,7 @@ pub struct Suspects {
 
 impl Stranger {
     fn key(&self) -> Key {
-        let process = self.pod.is_none().then_some(self.pid);
+        let process = self.pid.filter(|_| self.pod.is_none());
         (self.device.clone(), self.pod.clone(), process, self.above_limit)
     }
 }
@@ -98,27 +98,56 @@ impl Sum {
     }
 }
 
+/// What was measured, set against the records.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Explained {
+    /// Who uses what.
+    pub uses: Vec<Use>,
+    /// Who should not.
+    pub strangers: Vec<Stranger>,
+    /// How the driver's processes were recognised.
+    pub named: Named,
+}
+
+/// The processes that the driver names, by what is known of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Named {
+    /// Those of pods.
+    pub within: usize,
+    /// Those of no pod.
+    pub outside: usize,
+    /// Those that are not on this node, as far as can be seen.
+    pub unknown: usize,
+}
+
 /// Explains what was measured by the records. `name` is the name of a container by the runtime's ID.
 pub fn explain(
     measured: &[Measured],
     inventory: &Inventory,
     records: &[Record],
-    place: &dyn Fn(u32) -> Option<Place>,
+    known: &dyn Fn(u32) -> Known,
     name: &dyn Fn(&Place) -> Option<String>,
-) -> (Vec<Use>, Vec<Stranger>) {
-    let (mut uses, mut strangers) = (Vec::new(), Vec::new());
+) -> Explained {
+    let (mut uses, mut strangers, mut named) = (Vec::new(), Vec::new(), Named::default());
     for measured in measured {
         let device = &measured.device;
         let mut by_pod: BTreeMap<PodUid, BTreeMap<Option<String>, Sum>> = BTreeMap::new();
         for process in &measured.processes {
-            if let Some(place) = place(process.pid) {
+            let known = known(process.pid);
+            let count = match known {
+                Known::Within(_) => &mut named.within,
+                Known::Outside => &mut named.outside,
+                Known::Unknown => &mut named.unknown,
+            };
+            *count += 1;
+            if let Known::Within(place) = known {
                 let container = name(&place);
                 let sums = by_pod.entry(place.pod).or_default();
                 sums.entry(container).or_default().add(process.pid, process.used, process.busy);
             } else {
                 strangers.push(Stranger {
                     device: device.clone(),
-                    pid: process.pid,
+                    pid: Some(process.pid),
                     pod: None,
                     memory: process.used,
                     above_limit: false,
@@ -139,7 +168,7 @@ pub fn explain(
             }
         }
     }
-    (uses, strangers)
+    Explained { uses, strangers, named }
 }
 
 /// What the pod has of the device beyond what it was given.
@@ -152,7 +181,7 @@ fn stranger(
 ) -> Option<Stranger> {
     let memory = sums.values().map(|sum| sum.memory).fold(0, u64::saturating_add);
     let pids = || sums.values().flat_map(|sum| &sum.pids);
-    let pid = *pids().last()?;
+    let pid = Some(*pids().last()?);
     let (device, pod) = (device.clone(), Some(pod.clone()));
     let Some(first) = own.first() else {
         return Some(Stranger { device, pid, pod, memory, above_limit: false });
@@ -264,12 +293,16 @@ mod tests {
             processes: processes.collect(),
         };
         let inventory = Profile::named("t4x4").unwrap().inventory("GPU").unwrap();
-        let place = |pid: u32| {
-            let pod = places.iter().find(|(one, _)| *one == pid)?.1;
+        let known = |pid: u32| {
+            let Some((_, pod)) = places.iter().find(|(one, _)| *one == pid) else {
+                return Known::Outside;
+            };
             let (pod, container) = pod.split_once('/').unwrap_or((pod, ""));
-            Some(Place { pod: PodUid::parse(pod).unwrap(), container: container.into() })
+            Known::Within(Place { pod: PodUid::parse(pod).unwrap(), container: container.into() })
         };
-        explain(&[measured], &inventory, records, &place, &|place| Some(place.container.clone()))
+        let name = |place: &Place| Some(place.container.clone());
+        let explained = explain(&[measured], &inventory, records, &known, &name);
+        (explained.uses, explained.strangers)
     }
 
     #[test]
@@ -313,7 +346,11 @@ mod tests {
             .collect();
         assert_eq!(
             seen,
-            [(1, None, GIB, false), (3, Some("a"), 5 * GIB, true), (2, Some("b"), GIB, false)]
+            [
+                (Some(1), None, GIB, false),
+                (Some(3), Some("a"), 5 * GIB, true),
+                (Some(2), Some("b"), GIB, false)
+            ]
         );
     }
 
@@ -330,7 +367,7 @@ mod tests {
         let mut suspects = Suspects::default();
         let look = |pid: u32, pod: Option<&str>, above_limit| Stranger {
             device: DeviceId::parse("GPU-1").unwrap(),
-            pid,
+            pid: Some(pid),
             pod: pod.map(|pod| PodUid::parse(pod).unwrap()),
             memory: GIB,
             above_limit,

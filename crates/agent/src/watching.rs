@@ -14,11 +14,11 @@ use telemetry::Stopping;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::beating::Said;
+use crate::beating::{Load, Said};
 use crate::counting::counted;
 use crate::health::{News, Ward};
 use crate::lists;
-use crate::living::{Place, Processes};
+use crate::living::{Known, Place, Processes};
 use crate::metrics::Metrics;
 use crate::picture::Picture;
 use crate::plugin::Tickets;
@@ -26,6 +26,7 @@ use crate::pods::Pods;
 use crate::records::Records;
 use crate::refereeing::Spoiled;
 use crate::settings::Settings;
+use crate::sight::{Hint, Sight, hint, without_seeing};
 use crate::starting::chain;
 use crate::usage::{Stranger, Suspects, explain};
 
@@ -39,7 +40,7 @@ pub(crate) struct Watcher {
     /// What people say of the cards.
     pub(crate) said: watch::Receiver<Said>,
     /// What the Lease carries.
-    pub(crate) load: watch::Sender<Vec<(DeviceId, Measured)>>,
+    pub(crate) load: watch::Sender<Load>,
     pub(crate) plugins: Vec<Arc<Tickets>>,
     pub(crate) pods: Pods,
     pub(crate) records: Records,
@@ -72,6 +73,7 @@ struct State {
     held: Option<BTreeMap<&'static str, IdSet>>,
     unread: bool,
     suspects: Suspects,
+    sight: Sight,
     told: BTreeSet<(DeviceId, Option<String>, bool)>,
 }
 
@@ -111,7 +113,7 @@ impl Watcher {
         tracing::warn!(device = ?event.device, xid = event.xid, "Xid");
         let news = ward.heard(event, &self.known(), now);
         let known = self.inventory.borrow().clone();
-        let devices = known.devices.iter().map(|device| match ward.health(&device.id) {
+        let devices = known.devices.iter().map(|device| match ward.health_of(device) {
             Some(health) if health != device.health => {
                 Arc::new(Device { health, ..Device::clone(device) })
             }
@@ -130,17 +132,20 @@ impl Watcher {
         let known = self.inventory.borrow().clone();
         let found = self.gpus.look().await;
         say_if_absent(state, found.as_ref().err());
+        // A slice that was destroyed, and a card that was exchanged, are no longer listed: they are
+        // not missed.
+        let all = gpu::inventory(found.as_ref().ok(), &known, &|_| None);
+        let ids: Vec<DeviceId> = all.devices.iter().map(|device| device.id.clone()).collect();
         let news = match &found {
-            Ok(found) => ward.looked(found, &self.known(), now),
+            Ok(found) => ward.looked(found, &ids, now),
             // Where there never was a card, a driver is not missed.
             Err(_) if known.devices.is_empty() => Vec::new(),
             Err(absent) => ward.silent(&chain(absent), now),
         };
         self.metrics.cards_that_answer(found.as_ref().map_or(0, |found| found.devices.len()));
         let found = found.ok();
-        let all = gpu::inventory(found.as_ref(), &known, &|_| None);
         ward.cordon(self.said.borrow_and_update().out(&all));
-        self.show(gpu::inventory(found.as_ref(), &known, &|id| ward.health(id)));
+        self.show(gpu::inventory(found.as_ref(), &known, &|device| ward.health_of(device)));
         self.looked.send_if_modified(|looked| !std::mem::replace(looked, true));
         self.refresh_lists(state).await;
         self.spread(news);
@@ -166,6 +171,14 @@ impl Watcher {
                     tracing::info!(%device, "device back in service");
                     let note = format!("device {device} takes new work again");
                     self.tell_of_node("GpuInService", note, false);
+                }
+                News::ResetAdvised { device } => {
+                    tracing::warn!(%device, "device should be reset");
+                    let note = format!(
+                        "device {device} works, and a bad row of its memory is exchanged when it is \
+                         reset: do that when no pod is on it"
+                    );
+                    self.tell_of_node("GpuResetAdvised", note, true);
                 }
                 News::DriverLeft { why } => {
                     let note = format!("no device of this node takes new work: {why}");
@@ -233,14 +246,29 @@ impl Watcher {
         let (records, spoiled) = (self.records.clone(), self.spoiled.clone());
         let processes = Processes::below(&self.settings.proc);
         let names = self.pods.container_names();
-        let (seen, of) = (measured.clone(), inventory.clone());
+        let (seen, of, mut sight) = (measured.clone(), inventory.clone(), state.sight);
         let explained = tokio::task::spawn_blocking(move || {
             let all = records.list()?;
             let name = |place: &Place| names.get(&place.pod)?.get(&place.container).cloned();
-            let told = explain(&seen, &of, &all, &|pid| processes.place(pid), &name);
-            Ok::<_, crate::records::RecordsError>((told, counted(&records, &all, &of, &spoiled)))
+            let known = |pid| processes.known(pid);
+            let explained = explain(&seen, &of, &all, &known, &name);
+            let counted = counted(&records, &all, &of, &spoiled);
+            let living = || processes.pods().into_keys().collect();
+            // Who is blind stays so until a pod is seen: nothing else need be looked for.
+            let hint = match (sight.is_blind(), explained.named.within) {
+                (true, 0) => Hint::Nothing,
+                _ => hint(&seen, &explained, &counted, living),
+            };
+            sight.look(hint);
+            let (uses, strangers) = if sight.is_blind() {
+                let outside = |pid| known(pid) == Known::Outside;
+                without_seeing(&seen, &explained, &counted, &outside)
+            } else {
+                (explained.uses, explained.strangers)
+            };
+            Ok::<_, crate::records::RecordsError>((uses, strangers, counted, sight))
         });
-        let ((uses, strangers), counted) = match explained.await {
+        let (uses, strangers, counted, sight) = match explained.await {
             Ok(Ok(explained)) => explained,
             // Without the records everyone would be a stranger.
             Ok(Err(error)) => {
@@ -249,11 +277,35 @@ impl Watcher {
             }
             Err(_) => return,
         };
+        self.see(state, sight);
         let strangers = state.suspects.confirm(strangers);
-        self.load.send_replace(load(&measured, &strangers));
+        let devices = load(&measured, &strangers);
+        self.load.send_replace(Load { devices, blind: sight.is_blind() });
         let told = strangers.clone();
         self.metrics.measured(Picture { inventory, measured, uses, strangers, counted });
         self.report(state, &told);
+    }
+
+    /// Tells whether the processes on the cards can be seen, when that changes.
+    fn see(&self, state: &mut State, sight: Sight) {
+        let before = std::mem::replace(&mut state.sight, sight);
+        self.metrics.sees_processes(!sight.is_blind());
+        if before.is_blind() == sight.is_blind() {
+            return;
+        }
+        if sight.is_blind() {
+            let proc = self.settings.proc.display();
+            let note = format!(
+                "whose processes use the devices cannot be seen: the agent needs hostPID, and the \
+                 host's /proc at {proc}; until then containers are believed in what they use"
+            );
+            tracing::warn!(%proc, "processes on devices cannot be seen");
+            self.tell_of_node("GpuProcessesUnseen", note, true);
+        } else {
+            tracing::info!("processes on devices are seen again");
+            let note = "whose processes use the devices is seen again".to_owned();
+            self.tell_of_node("GpuProcessesSeen", note, false);
+        }
     }
 
     /// Tells of each stranger once, until it is gone.
@@ -278,11 +330,16 @@ impl Watcher {
     fn tell_of(&self, stranger: &Stranger, pod: Option<&Pod>) {
         let mebibytes = stranger.memory >> 20;
         let (device, pid) = (&stranger.device, stranger.pid);
-        tracing::warn!(%device, pid, pod = ?stranger.pod, mebibytes, above_limit = stranger.above_limit, "stranger on a device");
+        tracing::warn!(%device, ?pid, pod = ?stranger.pod, mebibytes, above_limit = stranger.above_limit, "stranger on a device");
         let Some(pod) = pod else {
-            let note = format!(
-                "process {pid}, of no pod that was given device {device}, holds {mebibytes} MiB of it"
-            );
+            let note = match pid {
+                Some(pid) => format!(
+                    "process {pid}, of no pod that was given device {device}, holds {mebibytes} MiB of it"
+                ),
+                None => format!(
+                    "{mebibytes} MiB of device {device} are in use beyond all that pods were given"
+                ),
+            };
             self.tell_of_node("GpuStranger", note, true);
             return;
         };
@@ -336,7 +393,7 @@ mod tests {
             Seen { device: id.clone(), used: 0, total: 0, busy: Some(41), processes: vec![] };
         let stranger = Stranger {
             device: id.clone(),
-            pid: 1,
+            pid: Some(1),
             pod: None,
             memory: (3 << 20) + 1,
             above_limit: false,

@@ -1,5 +1,6 @@
 //! GPUs in memory, that do what a test says.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use futures::future::BoxFuture;
@@ -36,6 +37,7 @@ impl Fake {
             devices: inventory.devices.iter().map(|device| (**device).clone()).collect(),
             links: inventory.links,
             unreadable: Vec::new(),
+            memory_errors: BTreeMap::new(),
         })))
     }
 

@@ -1,5 +1,6 @@
 //! What is asked of GPUs, and what they answer.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,21 @@ pub struct Found {
     pub links: Vec<Link>,
     /// Cards that are there and do not answer.
     pub unreadable: Vec<Unreadable>,
+    /// What cards say of errors in their memory. Those that do not count them are silent.
+    pub memory_errors: BTreeMap<DeviceId, MemoryErrors>,
+}
+
+/// Errors in the memory of a card, as its ECC counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryErrors {
+    /// Errors that could not be corrected, since the driver was loaded or the card was reset.
+    pub uncorrected: u64,
+    /// Whether a bad page stays in use until the card is reset: cards before Ampere.
+    pub bad_page: bool,
+    /// Whether a bad row, out of use by now, is exchanged at the next reset: cards from Ampere on.
+    pub reset_advised: bool,
+    /// Whether a bad row could not be exchanged.
+    pub repair_failed: bool,
 }
 
 /// A card that is there and does not answer: it fell off the bus, or needs a reset.
@@ -134,7 +150,7 @@ pub enum Absent {
 pub fn inventory(
     found: Option<&Found>,
     known: &Inventory,
-    sick: &dyn Fn(&DeviceId) -> Option<Health>,
+    sick: &dyn Fn(&Device) -> Option<Health>,
 ) -> Inventory {
     let Some(found) = found else {
         let devices = known.devices.iter().map(out_of_service).collect();
@@ -144,7 +160,7 @@ pub fn inventory(
         .devices
         .iter()
         .map(|device| {
-            let health = sick(&device.id).unwrap_or(Health::Healthy);
+            let health = sick(device).unwrap_or(Health::Healthy);
             Arc::new(Device { health, ..device.clone() })
         })
         .collect();
@@ -222,6 +238,7 @@ mod tests {
                 .iter()
                 .map(|index| Unreadable { index: *index, id: None, reason: "lost" })
                 .collect(),
+            memory_errors: BTreeMap::new(),
         }
     }
 
@@ -229,7 +246,7 @@ mod tests {
         inventory.devices.iter().map(|device| (device.index, device.health)).collect()
     }
 
-    const WELL: &dyn Fn(&DeviceId) -> Option<Health> = &|_| None;
+    const WELL: &dyn Fn(&Device) -> Option<Health> = &|_| None;
 
     #[test]
     fn a_card_that_falls_off_the_bus_stays_listed_as_sick_and_comes_back() {
@@ -252,7 +269,7 @@ mod tests {
     #[test]
     fn what_the_caller_says_of_a_card_counts() {
         let one = DeviceId::parse("GPU-1").unwrap();
-        let cordoned = |id: &DeviceId| (*id == one).then_some(Health::Cordoned);
+        let cordoned = |device: &Device| (device.id == one).then_some(Health::Cordoned);
         let all = inventory(Some(&found(&[0, 1], &[])), &Inventory::default(), &cordoned);
         assert_eq!(health(&all), [(0, Health::Healthy), (1, Health::Cordoned)]);
     }

@@ -17,4 +17,6 @@ pub mod nvml;
 pub mod xid;
 
 pub use driver::{Driver, DriverFile, Node};
-pub use found::{Absent, Event, Found, Gpus, Measured, Process, Unreadable, inventory};
+pub use found::{
+    Absent, Event, Found, Gpus, Measured, MemoryErrors, Process, Unreadable, inventory,
+};

@@ -4,13 +4,17 @@
 //! questions one after another; whoever asks waits for a while and then goes on without. A second
 //! thread, with a handle of its own, waits for events: NVML tells only the newest Xid of a burst, so
 //! nobody may be late.
+//!
+//! NVML finds the cards when it is opened first, and keeps to them until all in the process have
+//! closed it. So when a device node comes or goes, both threads let go of it.
 
 mod events;
 mod read;
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -31,6 +35,66 @@ pub struct Nvml {
     driver: Driver,
     patience: Duration,
     questions: OnceLock<SyncSender<Question>>,
+    nodes: Option<PathBuf>,
+    renewing: Arc<Renewing>,
+}
+
+/// How the thread that answers gets the one that listens to let go of the library.
+#[derive(Debug, Default)]
+struct Renewing {
+    // Held for a moment only.
+    state: Mutex<Letting>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Letting {
+    /// Whether everyone is to let go. Who listens looks at it every few seconds, and opens the library
+    /// again only when this is over.
+    go: bool,
+    /// How many have it open to listen.
+    listening: usize,
+}
+
+/// Somebody listens, until this is dropped.
+struct Listening<'a>(&'a Renewing);
+
+impl Renewing {
+    fn state(&self) -> MutexGuard<'_, Letting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, is_so: impl FnMut(&mut Letting) -> bool) -> MutexGuard<'_, Letting> {
+        self.changed.wait_while(self.state(), is_so).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to listen, when nobody is being asked to let go.
+    fn listen(&self) -> Listening<'_> {
+        self.wait_while(|state| state.go).listening += 1;
+        Listening(self)
+    }
+
+    /// Whether everyone is to let go.
+    fn is_asked(&self) -> bool {
+        self.state().go
+    }
+
+    /// Has everyone let go, and does this.
+    fn alone<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.state().go = true;
+        drop(self.wait_while(|state| state.listening > 0));
+        let done = act();
+        self.state().go = false;
+        self.changed.notify_all();
+        done
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.state().listening -= 1;
+        self.0.changed.notify_all();
+    }
 }
 
 type Answer<T> = oneshot::Sender<Result<T, Absent>>;
@@ -44,7 +108,15 @@ impl Nvml {
     /// The GPUs of `driver`. Nothing is loaded before the first question; no question is waited
     /// for longer than `patience`.
     pub fn new(driver: Driver, patience: Duration) -> Self {
-        Self { driver, patience, questions: OnceLock::new() }
+        let (questions, renewing) = (OnceLock::new(), Arc::default());
+        Self { driver, patience, questions, nodes: None, renewing }
+    }
+
+    /// Looks anew for cards when device nodes of cards come or go in `dev`.
+    #[must_use]
+    pub fn watching(mut self, dev: impl Into<PathBuf>) -> Self {
+        self.nodes = Some(dev.into());
+        self
     }
 
     async fn ask<T>(&self, question: impl FnOnce(Answer<T>) -> Question) -> Result<T, Absent> {
@@ -63,9 +135,13 @@ impl Nvml {
     fn questions(&self) -> &SyncSender<Question> {
         self.questions.get_or_init(|| {
             let (ask, asked) = sync_channel(WAITING);
-            let driver = self.driver.clone();
+            let source = Source {
+                driver: self.driver.clone(),
+                nodes: self.nodes.clone(),
+                renewing: self.renewing.clone(),
+            };
             let own = thread::Builder::new().name("nvml".into());
-            if let Err(error) = own.spawn(move || answer(&driver, &asked)) {
+            if let Err(error) = own.spawn(move || answer(&source, &asked)) {
                 // Questions then find nobody and say that the driver hangs.
                 tracing::error!(%error, "no thread for NVML");
             }
@@ -84,45 +160,90 @@ impl Gpus for Nvml {
     }
 
     fn events(&self) -> mpsc::Receiver<Event> {
-        events::listen(self.driver.clone())
+        events::listen(self.driver.clone(), self.renewing.clone())
     }
 }
 
+/// What is needed to open the library, and to know when to do that anew.
+struct Source {
+    driver: Driver,
+    nodes: Option<PathBuf>,
+    renewing: Arc<Renewing>,
+}
+
+/// The library as it was opened.
+struct Opened {
+    library: Library,
+    /// The nodes of cards at that time.
+    nodes: BTreeSet<String>,
+}
+
 /// Answers until nobody can ask any more.
-fn answer(driver: &Driver, asked: &Receiver<Question>) {
-    let mut opened: Option<Library> = None;
+fn answer(source: &Source, asked: &Receiver<Question>) {
+    let mut opened: Option<Opened> = None;
     while let Ok(question) = asked.recv() {
         match question {
             // Whoever asked has gone on without: the answer would be old.
             Question::Look(answer) if answer.is_closed() => {}
             Question::Measure(answer) if answer.is_closed() => {}
             Question::Look(answer) => {
+                source.renew(&mut opened);
                 // A driver that came back, or was exchanged, is met by a fresh start.
-                let looked = with(driver, &mut opened, read::look);
+                let looked = source.with(&mut opened, read::look);
                 let _ = answer.send(looked);
             }
             Question::Measure(answer) => {
-                let _ = answer.send(with(driver, &mut opened, read::measure));
+                let _ = answer.send(source.with(&mut opened, read::measure));
             }
         }
     }
 }
 
-fn with<T>(
-    driver: &Driver,
-    opened: &mut Option<Library>,
-    ask: impl FnOnce(&Library) -> Result<T, Absent>,
-) -> Result<T, Absent> {
-    let library = match opened.take() {
-        Some(library) => library,
-        None => open(driver)?,
-    };
-    let answer = ask(&library);
-    // After a failure the next question opens the library anew.
-    if answer.is_ok() {
-        *opened = Some(library);
+impl Source {
+    /// Closes the library everywhere if the nodes of cards are not those it was opened with. Xids of
+    /// the moment in which nobody listens are lost; a card is not plugged in often.
+    fn renew(&self, opened: &mut Option<Opened>) {
+        if opened.as_ref().is_none_or(|opened| opened.nodes == self.cards()) {
+            return;
+        }
+        tracing::info!("device nodes changed, cards are looked for anew");
+        *opened = None;
+        let nodes = self.cards();
+        let library = self.renewing.alone(|| open(&self.driver));
+        *opened = library.ok().map(|library| Opened { library, nodes });
     }
-    answer
+
+    fn cards(&self) -> BTreeSet<String> {
+        self.nodes.as_deref().map(cards).unwrap_or_default()
+    }
+
+    fn with<T>(
+        &self,
+        opened: &mut Option<Opened>,
+        ask: impl FnOnce(&Library) -> Result<T, Absent>,
+    ) -> Result<T, Absent> {
+        let now = match opened.take() {
+            Some(opened) => opened,
+            None => Opened { nodes: self.cards(), library: open(&self.driver)? },
+        };
+        let answer = ask(&now.library);
+        // After a failure the next question opens the library anew.
+        if answer.is_ok() {
+            *opened = Some(now);
+        }
+        answer
+    }
+}
+
+/// The device nodes of cards: `nvidia` and a number.
+fn cards(dev: &Path) -> BTreeSet<String> {
+    let names = std::fs::read_dir(dev).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_card = |name: &String| {
+        let number = name.strip_prefix("nvidia").unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    names.filter(is_card).collect()
 }
 
 fn open(driver: &Driver) -> Result<Library, Absent> {

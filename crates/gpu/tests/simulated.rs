@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gpu::nvml::Nvml;
-use gpu::{Absent, Driver, Event, Gpus};
-use machine::{Choices, Description, DeviceId, Fault, Machine, Memory, Switch, VARIABLE};
+use gpu::{Absent, Driver, Event, Gpus, MemoryErrors};
+use machine::{Choices, Counter, Description, DeviceId, Fault, Machine, Memory, Switch, VARIABLE};
 use model::{Inventory, Mig, Profile};
 
 /// The library asks the environment for its machine, and there is one environment.
@@ -118,18 +118,7 @@ async fn xids_are_told_with_their_card() {
     let gpus = bench.gpus();
     let id = gpus.look().await.unwrap().devices[3].id.clone();
     let mut events = gpus.events();
-    let heard = async {
-        loop {
-            // Whether the set is registered yet cannot be seen from here, so it is told until heard.
-            bench.machine.inject(Fault::Xid(card(3), 48)).unwrap();
-            let next = tokio::time::timeout(Duration::from_millis(200), events.recv());
-            if let Ok(event) = next.await {
-                break event;
-            }
-        }
-    };
-    let heard = tokio::time::timeout(Duration::from_secs(30), heard).await.unwrap();
-    assert_eq!(heard, Some(Event { device: Some(id), xid: 48 }));
+    assert_eq!(hears(&bench, 3, &mut events).await, Some(id));
 }
 
 #[tokio::test]
@@ -213,4 +202,106 @@ async fn mig_mode_is_switched_and_slices_come_and_go_while_we_look() {
     bench.machine.set_mig(1, false).unwrap();
     let after = gpu::inventory(Some(&look().await), &known, &|_| None);
     assert_eq!(after, gpu::inventory(Some(&before), &Inventory::default(), &|_| None));
+}
+
+#[tokio::test]
+async fn errors_of_memory_are_counted_by_cards_that_have_ecc() {
+    // Rows are remapped from Ampere on, pages retired before.
+    for (profile, is_new) in [("dgx-a100", true), ("t4x4", false)] {
+        let bench = Bench::new(profile, &Choices::default());
+        let gpus = bench.gpus();
+        let of = |place: usize| {
+            let gpus = &gpus;
+            async move {
+                let found = gpus.look().await.unwrap();
+                found.memory_errors[&found.devices[place].id]
+            }
+        };
+        assert_eq!(of(1).await, MemoryErrors::default());
+        let count = |counter, more| Fault::Count(card(1), counter, more);
+        bench.machine.inject(count(Counter::UncorrectedVolatile, 2)).unwrap();
+        bench.machine.inject(count(Counter::CorrectedVolatile, 7)).unwrap();
+        assert_eq!(of(1).await, MemoryErrors { uncorrected: 2, ..MemoryErrors::default() });
+        bench.machine.inject(count(Counter::RemapPending, 1)).unwrap();
+        let (bad_page, reset_advised) = (!is_new, is_new);
+        let pending =
+            MemoryErrors { uncorrected: 2, bad_page, reset_advised, repair_failed: false };
+        assert_eq!(of(1).await, pending);
+        bench.machine.inject(count(Counter::RemapFailed, 1)).unwrap();
+        assert!(of(1).await.repair_failed);
+        assert_eq!(of(0).await, MemoryErrors::default(), "the others are well");
+    }
+}
+
+#[tokio::test]
+async fn a_card_without_ecc_is_silent() {
+    let bench = Bench::new("t4x4", &Choices::default());
+    bench.machine.set(card(0), machine::Setting::Ecc, 0).unwrap();
+    let found = bench.gpus().look().await.unwrap();
+    assert!(!found.memory_errors.contains_key(&found.devices[0].id));
+    assert_eq!(found.memory_errors.len(), 3);
+}
+
+#[tokio::test]
+async fn a_card_that_is_plugged_in_is_found_when_its_node_is_there() {
+    let bench = Bench::new("t4x4", &Choices::default());
+    let dev = bench.root.path().join("dev");
+    fs::create_dir(&dev).unwrap();
+    for name in ["nvidiactl", "nvidia0", "nvidia1", "nvidia2"] {
+        fs::write(dev.join(name), "").unwrap();
+    }
+    bench.machine.inject(Fault::Absent(card(3), Switch::On)).unwrap();
+    let gpus = bench.gpus().watching(&dev);
+    let mut events = gpus.events();
+    assert_eq!(gpus.look().await.unwrap().devices.len(), 3);
+    hears(&bench, 0, &mut events).await;
+    bench.machine.inject(Fault::Absent(card(3), Switch::Off)).unwrap();
+    assert_eq!(gpus.look().await.unwrap().devices.len(), 3, "NVML keeps to what it found");
+    fs::write(dev.join("nvidia3"), "").unwrap();
+    let found = gpus.look().await.unwrap();
+    assert_eq!(found.devices.len(), 4);
+    // Who listens for Xids hears those of the new card.
+    let id = found.devices[3].id.clone();
+    while hears(&bench, 3, &mut events).await != Some(id.clone()) {}
+}
+
+/// Reports an Xid until one is heard, and says of which card it is: whether anybody listens yet cannot
+/// be seen from here.
+async fn hears(
+    bench: &Bench,
+    place: usize,
+    events: &mut tokio::sync::mpsc::Receiver<Event>,
+) -> Option<model::DeviceId> {
+    let heard = async {
+        loop {
+            bench.machine.inject(Fault::Xid(card(place), 48)).unwrap();
+            let next = tokio::time::timeout(Duration::from_millis(200), events.recv());
+            if let Ok(event) = next.await {
+                break event;
+            }
+        }
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(30), heard).await.unwrap();
+    heard.and_then(|event| event.device)
+}
+
+#[tokio::test]
+async fn processes_under_mps_are_named_too() {
+    let choices = Choices { mps: true, ..Choices::default() };
+    let bench = Bench::new("t4x4", &choices);
+    let process = bench.machine.another_process().unwrap();
+    process.open_context(card(1)).unwrap();
+    let measured = bench.gpus().measure().await.unwrap();
+    assert_eq!(measured[1].processes.len(), 1);
+    assert_eq!(measured[1].processes[0].used, measured[1].used);
+}
+
+#[tokio::test]
+async fn a_driver_may_name_no_process() {
+    let bench = Bench::new("t4x4", &Choices::default());
+    let process = bench.machine.another_process().unwrap();
+    process.open_context(card(1)).unwrap();
+    bench.machine.inject(Fault::Nameless(Switch::On)).unwrap();
+    let measured = bench.gpus().measure().await.unwrap();
+    assert!(measured[1].used > 0 && measured[1].processes.is_empty(), "{measured:?}");
 }

@@ -3,6 +3,7 @@
 //! Only patches of single fields: the rest of a node belongs to others.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, ResourceExt as _};
 use ledger::Measured;
-use model::{DeviceId, NodeName};
+use model::{DeviceId, NodeName, names};
 use serde_json::json;
 
 use crate::heartbeats::{AGENT, LOAD, encode_load};
@@ -26,7 +27,8 @@ pub struct OwnNode {
     client: Client,
     name: NodeName,
     patience: Duration,
-    recorder: Recorder,
+    // The last note of each reason, and who told it. Held for a copy only.
+    told: Arc<Mutex<BTreeMap<&'static str, (String, Recorder)>>>,
 }
 
 impl std::fmt::Debug for OwnNode {
@@ -62,9 +64,7 @@ pub enum OwnNodeError {
 impl OwnNode {
     /// The node called `name`; no answer is waited for longer than `patience`.
     pub fn new(client: Client, name: NodeName, patience: Duration) -> Self {
-        let reporter = Reporter { controller: MANAGER.into(), instance: Some(name.to_string()) };
-        let recorder = Recorder::new(client.clone(), reporter);
-        Self { client, name, patience, recorder }
+        Self { client, name, patience, told: Arc::default() }
     }
 
     /// Its name.
@@ -112,22 +112,28 @@ impl OwnNode {
         Ok(map.and_then(|map| map.data?.remove(key)))
     }
 
-    /// Renews the agent's Lease in `namespace`, with what was measured.
+    /// Renews the agent's Lease in `namespace`, with what was measured and what the agent lacks.
     pub async fn beat(
         &self,
         namespace: &str,
         every: Duration,
         measured: &[(DeviceId, Measured)],
+        lacks: &[&str],
     ) -> Result<(), OwnNodeError> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         let now = Timestamp::now();
+        // What is left out of an apply is removed, so a lack that ended leaves nothing behind.
+        let mut annotations = json!({LOAD: encode_load(measured)});
+        if !lacks.is_empty() {
+            annotations[names::LACKS] = json!(lacks.join(","));
+        }
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {
                 "name": self.name.as_str(),
                 "labels": {AGENT: "true"},
-                "annotations": {LOAD: encode_load(measured)},
+                "annotations": annotations,
             },
             "spec": {
                 "holderIdentity": self.name.as_str(),
@@ -158,12 +164,32 @@ impl OwnNode {
             action: "Watching".to_owned(),
             secondary: None,
         };
-        let publish = self.recorder.publish(&event, &regarding);
+        let recorder = self.recorder_of(reason, event.note.as_deref().unwrap_or_default());
+        let publish = recorder.publish(&event, &regarding);
         match tokio::time::timeout(self.patience, publish).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, reason, "event dropped"),
             Err(_) => tracing::debug!(reason, "event dropped"),
         }
+    }
+
+    /// Who tells this. A recorder counts events of one reason as one, and keeps the first note: what is
+    /// said of a second card would be lost. So each note has a recorder of its own, while it is the
+    /// last one of its reason.
+    fn recorder_of(&self, reason: &'static str, note: &str) -> Recorder {
+        let mut last = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match last.get(reason) {
+            Some((same, recorder)) if same == note => recorder.clone(),
+            _ => {
+                let recorder = Recorder::new(self.client.clone(), self.reporter());
+                last.insert(reason, (note.to_owned(), recorder.clone()));
+                recorder
+            }
+        }
+    }
+
+    fn reporter(&self) -> Reporter {
+        Reporter { controller: MANAGER.into(), instance: Some(self.name.to_string()) }
     }
 
     async fn within<T>(

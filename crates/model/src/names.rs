@@ -17,6 +17,12 @@ pub const INVENTORY: &str = "nano-gpu/inventory";
 /// Node annotation: devices a person took out of service, UUIDs or indexes with commas between.
 pub const CORDON: &str = "nano-gpu/cordon";
 
+/// Annotation of an agent's Lease: what the agent would need and does not have, with commas between.
+pub const LACKS: &str = "nano-gpu/lacks";
+
+/// In [`LACKS`]: the sight of the processes on the node's cards.
+pub const PROCESSES: &str = "processes";
+
 /// Pod annotation: touched to wake a waiting pod when something became free.
 pub const RETRY: &str = "nano-gpu/retry";
 

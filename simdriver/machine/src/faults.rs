@@ -84,6 +84,9 @@ pub enum Fault {
     Lose(DeviceId),
     /// It is back.
     Return(DeviceId),
+    /// The card is not in the machine, or is plugged in again. As with a real driver, who has the
+    /// library open goes on with the cards it found then.
+    Absent(DeviceId, Switch),
     /// Adds to a counter; ECC errors are reported too.
     Count(DeviceId, Counter, u64),
     /// Every reservation on the card is refused, or is not any more.
@@ -96,6 +99,8 @@ pub enum Fault {
     Mismatch(Switch),
     /// There is no driver, or there is again.
     NoDriver(Switch),
+    /// NVML names no process, as to an asker whose PID namespace shows none; or does again.
+    Nameless(Switch),
 }
 
 /// Whether a fault begins or ends.
@@ -125,6 +130,12 @@ impl Machine {
                 let card = self.card_of(device);
                 self.change(|change| change.set(&self.state.devices[card].lost, 0))?;
             }
+            Fault::Absent(device, switch) => {
+                let card = self.card_of(device);
+                self.change(|change| {
+                    change.set(&self.state.devices[card].absent, switch.word());
+                })?;
+            }
             Fault::Count(device, counter, more) => self.count(device, counter, more)?,
             Fault::OutOfMemory(device, switch) => {
                 let card = self.card_of(device);
@@ -140,6 +151,9 @@ impl Machine {
             }
             Fault::NoDriver(switch) => {
                 self.change(|change| change.set(&header.no_driver, switch.word()))?;
+            }
+            Fault::Nameless(switch) => {
+                self.change(|change| change.set(&header.nameless, switch.word()))?;
             }
         }
         crate::wait::wake_all(self.state);
@@ -234,9 +248,20 @@ impl Machine {
         })
     }
 
-    /// Whether a device's card is off the bus.
+    /// Whether a device's card is off the bus, or out of the machine.
     pub fn is_lost(&self, device: DeviceId) -> bool {
-        get(&self.state.devices[self.card_of(device)].lost) == 1
+        let card = &self.state.devices[self.card_of(device)];
+        get(&card.lost) == 1 || get(&card.absent) == 1
+    }
+
+    /// Whether a card is in the machine.
+    pub fn is_present(&self, card: DeviceId) -> bool {
+        get(&self.state.devices[self.card_of(card)].absent) == 0
+    }
+
+    /// Whether NVML names the processes on a card.
+    pub fn names_processes(&self) -> bool {
+        get(&self.state.header.nameless) == 0
     }
 
     /// Whether the driver answers.

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Of this layout; a library refuses the state of another.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 /// The first word of every state.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"simgpu\0\0");
 
@@ -117,6 +117,8 @@ pub(crate) struct Header {
     pub(crate) mismatch: Word,
     /// 1 while there is no driver.
     pub(crate) no_driver: Word,
+    /// 1 while NVML names no process.
+    pub(crate) nameless: Word,
 }
 
 /// Old values of words, so that a change that was cut short can be taken back.
@@ -156,6 +158,8 @@ pub(crate) struct Device {
     pub(crate) buckets: [[Word; 3]; CARD_BUCKETS],
     /// 1 while it is off the bus.
     pub(crate) lost: Word,
+    /// 1 while it is not in the machine.
+    pub(crate) absent: Word,
     /// 1 while every reservation is refused.
     pub(crate) out_of_memory: Word,
     pub(crate) counters: [Word; COUNTERS],

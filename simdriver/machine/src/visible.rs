@@ -13,7 +13,8 @@ impl Machine {
         let cards = self.description().cards.iter().enumerate();
         let seen =
             cards.filter(|(_, card)| !nodes || root.join(format!("nvidia{}", card.minor)).exists());
-        seen.filter_map(|(place, _)| DeviceId::new(place)).collect()
+        let seen = seen.filter_map(|(place, _)| DeviceId::new(place));
+        seen.filter(|card| self.is_present(*card)).collect()
     }
 
     /// The multiprocessors of a device.

@@ -49,6 +49,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         fault: Fault,
     },
+    /// Cut a card that can be: MIG
+    Mig {
+        /// Which card
+        device: usize,
+        #[command(subcommand)]
+        act: Mig,
+    },
     /// Use a card: hold memory and run kernels
     Load(Load),
     /// Show the GPU time that every process really had, those that have ended too
@@ -120,6 +127,21 @@ pub(crate) struct Off {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum Mig {
+    /// Turn MIG mode on; nobody may be using the card
+    On,
+    /// Turn it off; there may be no slices
+    Off,
+    /// Make a slice
+    Cut {
+        /// Its size, such as 3g.20gb
+        profile: String,
+    },
+    /// Take all slices away
+    Clear,
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum Fault {
     /// Report an Xid, such as 79 or 48
     Xid {
@@ -137,6 +159,14 @@ pub(crate) enum Fault {
     Return {
         /// Which card
         device: usize,
+    },
+    /// The card is taken out of the machine; with --off it is plugged in again. Who has the library
+    /// open goes on with the cards it found
+    Absent {
+        /// Which card
+        device: usize,
+        #[command(flatten)]
+        off: Off,
     },
     /// Count ECC errors
     Ecc {
@@ -181,7 +211,14 @@ pub(crate) enum Fault {
     Mismatch(Off),
     /// There is no driver
     NoDriver(Off),
-    /// End all that lasts: lost cards, refused memory, slow or hanging calls
+    /// NVML names no process, as to an asker whose PID namespace shows none
+    Nameless(Off),
+    /// Reset a card: errors are counted anew, and what waited for a reset is done
+    Reset {
+        /// Which card
+        device: usize,
+    },
+    /// End all that lasts: lost and absent cards, refused memory, slow or hanging calls
     Clear,
 }
 

@@ -24,6 +24,10 @@ pub(crate) fn inject(
         Fault::Return { device: place } => {
             (vec![Kind::Return(device(*place)?)], format!("card {place} is back"))
         }
+        Fault::Absent { device: place, off } => {
+            let said = if off.off { "is plugged in" } else { "is taken out" };
+            (vec![Kind::Absent(device(*place)?, off.switch())], format!("card {place} {said}"))
+        }
         Fault::Ecc { device: place, corrected, uncorrected } => {
             let id = device(*place)?;
             if *corrected == 0 && *uncorrected == 0 {
@@ -62,6 +66,16 @@ pub(crate) fn inject(
             let said = if off.off { "a driver again" } else { "no driver" };
             (vec![Kind::NoDriver(off.switch())], format!("there is {said}"))
         }
+        Fault::Nameless(off) => {
+            let said = if off.off { "names processes again" } else { "names no process" };
+            (vec![Kind::Nameless(off.switch())], format!("NVML {said}"))
+        }
+        Fault::Reset { device: place } => {
+            let counters =
+                [Counter::CorrectedVolatile, Counter::UncorrectedVolatile, Counter::RemapPending];
+            machine.clear_counters(device(*place)?, &counters)?;
+            (Vec::new(), format!("card {place} was reset"))
+        }
         Fault::Clear => (all_that_lasts(machine), "all that lasts is ended".to_owned()),
     };
     for kind in kinds {
@@ -94,12 +108,16 @@ fn remap(machine: &Machine, id: DeviceId, count: u64, failed: bool, pending: boo
 
 fn all_that_lasts(machine: &Machine) -> Vec<Kind> {
     let cards = (0..machine.description().cards.len()).filter_map(DeviceId::new);
-    let of_cards = cards.flat_map(|id| [Kind::Return(id), Kind::OutOfMemory(id, Switch::Off)]);
+    let of_cards = cards.flat_map(|id| {
+        let off = Switch::Off;
+        [Kind::Return(id), Kind::Absent(id, off), Kind::OutOfMemory(id, off)]
+    });
     let of_all = [
         Kind::NvmlDelay(0),
         Kind::NvmlHang(Switch::Off),
         Kind::Mismatch(Switch::Off),
         Kind::NoDriver(Switch::Off),
+        Kind::Nameless(Switch::Off),
     ];
     of_cards.chain(of_all).collect()
 }

@@ -5,6 +5,7 @@ mod fault;
 mod install;
 mod load;
 mod make;
+mod mig;
 mod show;
 mod usage;
 
@@ -38,6 +39,7 @@ fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Create(choices) => make::create(choices, out),
         Command::Show => show::show(args.machine()?, out),
         Command::Fault { fault } => fault::inject(args.machine()?, fault, out),
+        Command::Mig { device, act } => mig::cut(args.machine()?, *device, act, out),
         Command::Load(load) => load::run(args.machine()?, load, out),
         Command::Usage { json } => usage::print(args.machine()?, *json, out),
         Command::Advance { milliseconds } => make::advance(args.machine()?, *milliseconds, out),

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod bed;
 #[cfg(test)]
+mod changing;
+#[cfg(test)]
 mod costing;
 #[cfg(test)]
 mod deploying;
@@ -30,5 +32,7 @@ mod recovery;
 mod refusals;
 #[cfg(test)]
 mod scheduled;
+#[cfg(test)]
+mod seeing;
 #[cfg(test)]
 mod watching;

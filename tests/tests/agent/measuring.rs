@@ -155,7 +155,7 @@ async fn a_pod_that_goes_around_everything_is_reported_by_name_within_ten_second
 }
 
 /// The right that is shipped only where it is asked for (`agent.evict` of the chart).
-const EVICTION: &str = "
+pub(crate) const EVICTION: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: nanogpu-agent-evict}

@@ -45,7 +45,7 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
 }
 
 /// Our scheduler, with its own rights, where kube-scheduler asks it.
-async fn scheduler(bed: &Bed) -> Result<Scheduler> {
+pub(crate) async fn scheduler(bed: &Bed) -> Result<Scheduler> {
     let rights = shipped::parts(SECOND, &["scheduler/rbac.yaml"]);
     bed.session.apply("default", &rights).await?;
     let rights = as_ours(bed.cluster, OURS, "scheduler")?;

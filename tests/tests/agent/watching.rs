@@ -147,6 +147,30 @@ async fn a_program_s_own_fault_takes_nothing_out() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn memory_errors_that_ecc_cannot_correct_take_a_card_out_until_it_is_well() -> Result<()> {
+    let bed = Bed::new().await?;
+    let _agent = bed.agent(SMALL).await?;
+    let id = bed.inventory(SMALL).await?.devices[1].id.clone();
+    bed.simgpu(SMALL, &["fault", "ecc", "2", "--corrected", "9"])?;
+    bed.simgpu(SMALL, &["fault", "ecc", "1", "--uncorrected", "1"])?;
+    let inventory = health_is(&bed, 1, Health::Sick).await?;
+    ensure!(inventory.devices[2].health == Health::Healthy, "corrected errors are no trouble");
+    bed.offered(SMALL, "nano-gpu/gpu-percent", 300).await?;
+    let told = format!("device {id} takes no new work: 1 memory errors that ECC could not correct");
+    bed.told("default", SMALL, &told).await?;
+    health_is(&bed, 1, Health::Healthy).await?;
+    bed.offered(SMALL, "nano-gpu/gpu-percent", 400).await?;
+
+    // A page that stays bad until a reset keeps it out until then.
+    bed.simgpu(SMALL, &["fault", "remap", "1", "--pending"])?;
+    health_is(&bed, 1, Health::Sick).await?;
+    bed.told("default", SMALL, "a bad page of its memory is in use until it is reset").await?;
+    bed.simgpu(SMALL, &["fault", "reset", "1"])?;
+    health_is(&bed, 1, Health::Healthy).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_s_memory_is_measured_and_told() -> Result<()> {
     let bed = Bed::new().await?;
     let agent: Agent = bed.agent(SMALL).await?;

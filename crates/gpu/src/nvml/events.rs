@@ -1,5 +1,6 @@
 //! Waiting for Xids.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, EventSet, Nvml as Library};
 use tokio::sync::mpsc;
 
-use super::open;
+use super::{Renewing, open};
 use crate::driver::Driver;
 use crate::found::Event;
 
@@ -25,13 +26,17 @@ const PAUSE: Duration = Duration::from_secs(5);
 const UNKNOWN: u64 = 999;
 
 /// Sends every Xid from now on, from a thread of its own.
-pub(super) fn listen(driver: Driver) -> mpsc::Receiver<Event> {
+pub(super) fn listen(driver: Driver, renewing: Arc<Renewing>) -> mpsc::Receiver<Event> {
     let (tell, told) = mpsc::channel(64);
     let spawned = thread::Builder::new().name("nvml-events".into()).spawn(move || {
         while !tell.is_closed() {
-            if let Err(error) = follow(&driver, &tell) {
-                tracing::debug!(%error, "no events from NVML");
-                thread::sleep(PAUSE);
+            match follow(&driver, &renewing, &tell) {
+                Ok(Ended::Renewed) => {}
+                Ok(Ended::Absent) => thread::sleep(PAUSE),
+                Err(error) => {
+                    tracing::debug!(%error, "no events from NVML");
+                    thread::sleep(PAUSE);
+                }
             }
         }
     });
@@ -41,21 +46,33 @@ pub(super) fn listen(driver: Driver) -> mpsc::Receiver<Event> {
     told
 }
 
+/// Why it was not followed any longer.
+enum Ended {
+    /// The library is to be opened anew.
+    Renewed,
+    /// There is none.
+    Absent,
+}
+
 /// Follows the cards there are until nobody listens or NVML fails. The next set is there before the
 /// last one goes, and that one is emptied: no event falls between the two.
-fn follow(driver: &Driver, tell: &mpsc::Sender<Event>) -> Result<(), NvmlError> {
-    let Ok(library) = open(driver) else {
-        thread::sleep(PAUSE);
-        return Ok(());
-    };
+fn follow(
+    driver: &Driver,
+    renewing: &Renewing,
+    tell: &mpsc::Sender<Event>,
+) -> Result<Ended, NvmlError> {
+    // Declared first, so that the library is closed before others may open it anew.
+    let _listening = renewing.listen();
+    let Ok(library) = open(driver) else { return Ok(Ended::Absent) };
+    let stays = || !tell.is_closed() && !renewing.is_asked();
     let mut now = register_all(&library)?;
-    while !tell.is_closed() {
-        wait(&now, REGISTERED_FOR, WAIT_MILLIS, tell)?;
+    while stays() {
+        wait(&now, REGISTERED_FOR, WAIT_MILLIS, &stays, tell)?;
         let next = register_all(&library)?;
         let last = std::mem::replace(&mut now, next);
-        wait(&last, Duration::ZERO, 0, tell)?;
+        wait(&last, Duration::ZERO, 0, &|| true, tell)?;
     }
-    Ok(())
+    Ok(Ended::Renewed)
 }
 
 /// A set of all cards that can report.
@@ -97,18 +114,20 @@ fn key(card: &Device<'_>) -> usize {
     unsafe { card.handle() }.addr()
 }
 
-/// Tells what is in the set for so long, and then until nothing has come for `millis`.
+/// Tells what is in the set for so long, as long as it `stays`, and then until nothing has come for
+/// `millis`.
 fn wait(
     (set, cards): &Registered<'_>,
     long: Duration,
     millis: u32,
+    stays: &dyn Fn() -> bool,
     tell: &mpsc::Sender<Event>,
 ) -> Result<(), NvmlError> {
     let begin = Instant::now();
     while !tell.is_closed() {
         let event = match set.wait(millis) {
             Ok(event) => event,
-            Err(NvmlError::Timeout) if begin.elapsed() < long => continue,
+            Err(NvmlError::Timeout) if begin.elapsed() < long && stays() => continue,
             Err(NvmlError::Timeout) => return Ok(()),
             Err(error) => return Err(error),
         };

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use model::{CardModel, Cores, Device, DeviceId, Health, Hop, Kind, Link, Mig};
-use nvml_wrapper::enum_wrappers::device::TopologyLevel;
-use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
+use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::{
+    NVML_FI_DEV_REMAPPED_FAILURE, NVML_FI_DEV_REMAPPED_PENDING,
+};
 use nvml_wrapper::{Device as Handle, Nvml as Library};
 
 use super::failed;
-use crate::found::{Absent, Found, Measured, Process, Unreadable, mebibytes};
+use crate::found::{Absent, Found, Measured, MemoryErrors, Process, Unreadable, mebibytes};
 
 /// The most `NVLinks` a card has.
 const MOST_LINKS: u32 = 18;
@@ -51,7 +55,36 @@ pub(super) fn look(library: &Library) -> Result<Found, Absent> {
             next += 1;
         }
     }
-    Ok(Found { driver, devices, links: links(library, &handles), unreadable })
+    let errors =
+        |(handle, device): &(Handle<'_>, Device)| Some((device.id.clone(), memory_errors(handle)?));
+    let memory_errors = handles.iter().filter_map(errors).collect();
+    Ok(Found { driver, devices, links: links(library, &handles), unreadable, memory_errors })
+}
+
+/// What a card says of errors in its memory; nothing if it has no ECC, or it is off.
+fn memory_errors(handle: &Handle<'_>) -> Option<MemoryErrors> {
+    let since_loaded = EccCounter::Volatile;
+    let uncorrected = handle.total_ecc_errors(MemoryError::Uncorrected, since_loaded).ok()?;
+    let rows = [NVML_FI_DEV_REMAPPED_PENDING, NVML_FI_DEV_REMAPPED_FAILURE].map(FieldId);
+    let rows = handle.field_values_for(&rows).unwrap_or_default();
+    let is_set = |place: usize| {
+        let sample = rows.get(place).and_then(|sample| sample.as_ref().ok());
+        let value = sample.and_then(|sample| sample.value.as_ref().ok());
+        value.is_some_and(|value| match value {
+            SampleValue::U32(value) => *value > 0,
+            SampleValue::U64(value) => *value > 0,
+            SampleValue::I64(value) => *value > 0,
+            SampleValue::F64(_) => false,
+        })
+    };
+    // Cards retire pages or remap rows. One that does the former says nothing of rows.
+    let bad_page = handle.are_pages_pending_retired();
+    Some(MemoryErrors {
+        uncorrected,
+        bad_page: *bad_page.as_ref().unwrap_or(&false),
+        reset_advised: bad_page.is_err() && is_set(0),
+        repair_failed: is_set(1),
+    })
 }
 
 fn card(handle: &Handle<'_>, index: u32) -> Result<Device, NvmlError> {
@@ -188,13 +221,14 @@ fn measure_one(handle: &Handle<'_>) -> Option<Measured> {
     let mut processes: BTreeMap<u32, Process> = BTreeMap::new();
     let compute = handle.running_compute_processes().unwrap_or_default();
     let graphics = handle.running_graphics_processes().unwrap_or_default();
-    for running in compute.into_iter().chain(graphics) {
+    let served = handle.mps_running_compute_processes().unwrap_or_default();
+    for running in compute.into_iter().chain(graphics).chain(served) {
         let used = match running.used_gpu_memory {
             UsedGpuMemory::Used(used) => used,
             UsedGpuMemory::Unavailable => 0,
         };
         let process = Process { pid: running.pid, used, busy: 0 };
-        // One that computes and draws is listed twice with the same memory.
+        // One that computes and draws is listed twice with the same memory, as may be one of MPS.
         processes.entry(running.pid).or_insert(process);
     }
     let mut newest: BTreeMap<u32, (u64, u32)> = BTreeMap::new();

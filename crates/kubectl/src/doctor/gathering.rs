@@ -125,14 +125,12 @@ async fn nodes(cluster: &Cluster, space: &str, now: jiff::Timestamp) -> Result<V
         "/apis/coordination.k8s.io/v1/namespaces/{space}/leases?labelSelector={AGENT_LABEL}"
     );
     let leases: List<Lease> = cluster.get(&path).await.map_err(|error| said(&error))?;
-    let silent = |name: &str| {
-        let lease = leases.items.iter().find(|it| it.metadata.name.as_deref() == Some(name))?;
-        silence(lease, now)
-    };
-    Ok(nodes.items.iter().map(|node| seen(node, silent)).collect())
+    let lease =
+        |node: &core::Node| leases.items.iter().find(|it| it.metadata.name == node.metadata.name);
+    Ok(nodes.items.iter().map(|node| seen(node, lease(node), now)).collect())
 }
 
-fn seen(node: &core::Node, silent: impl Fn(&str) -> Option<u64>) -> Node {
+fn seen(node: &core::Node, lease: Option<&Lease>, now: jiff::Timestamp) -> Node {
     let name = node.metadata.name.clone().unwrap_or_default();
     let system = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     let annotations = node.metadata.annotations.as_ref();
@@ -146,10 +144,17 @@ fn seen(node: &core::Node, silent: impl Fn(&str) -> Option<u64>) -> Node {
         kubelet: system.map(|it| it.kubelet_version.clone()).unwrap_or_default(),
         runtime: system.map(|it| it.container_runtime_version.clone()).unwrap_or_default(),
         inventory,
-        silence: silent(&name),
+        silence: lease.and_then(|lease| silence(lease, now)),
+        lacks: lease.map(lacks).unwrap_or_default(),
         sign: sign(node),
         name,
     }
+}
+
+/// What the agent says it lacks.
+fn lacks(lease: &Lease) -> Vec<String> {
+    let text = lease.metadata.annotations.as_ref().and_then(|all| all.get(names::LACKS));
+    text.into_iter().flat_map(|text| text.split(',')).map(str::to_owned).collect()
 }
 
 /// What else says that a node has cards: a resource of some dialect, or the label by which vendors'

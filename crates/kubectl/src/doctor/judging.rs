@@ -1,6 +1,7 @@
 //! What was found, judged.
 
 use ledger::STALE_AFTER_MILLIS;
+use model::names;
 
 use super::{Cards, Found, Level, Node, Quota, Verdict};
 use crate::numbers::counted;
@@ -148,6 +149,7 @@ fn nodes(all: &[Node]) -> Vec<Verdict> {
     let mut verdicts = vec![agents(&ours)];
     verdicts.extend(strangers(all));
     verdicts.push(cards(&ours));
+    verdicts.extend(processes(&ours));
     verdicts.push(kubelets(&ours));
     verdicts.push(runtimes(&ours));
     verdicts
@@ -210,6 +212,15 @@ fn cards(ours: &[&Node]) -> Verdict {
     }
     let said = format!("{said}; {} sick, {} cordoned", sum.sick, sum.cordoned);
     warn(what, &said, "kubectl nanogpu inspect shows which; events of the node say why")
+}
+
+/// Said only where something is wrong: agents that see have nothing to tell.
+fn processes(ours: &[&Node]) -> Option<Verdict> {
+    let is_blind = |node: &&&Node| node.lacks.iter().any(|lack| lack == names::PROCESSES);
+    let blind: Vec<String> = ours.iter().filter(is_blind).map(|node| node.name.clone()).collect();
+    let todo = "run it with hostPID (agent.hostPID of the chart) and the host's /proc; until then nobody is found who takes too much";
+    let said = format!("the agent cannot see whose they are: {}", listed(&blind));
+    (!blind.is_empty()).then(|| warn("processes on cards", &said, todo))
 }
 
 fn kubelets(ours: &[&Node]) -> Verdict {

@@ -60,6 +60,8 @@ pub struct Node {
     pub inventory: Option<Result<Cards, String>>,
     /// For how many milliseconds its agent has been silent.
     pub silence: Option<u64>,
+    /// What its agent says it lacks.
+    pub lacks: Vec<String>,
     /// A sign of cards by someone else than our agent.
     pub sign: Option<String>,
 }

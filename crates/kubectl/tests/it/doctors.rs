@@ -12,6 +12,7 @@ fn node(name: &str, cards: usize) -> Node {
         runtime: "containerd://2.1.9".into(),
         inventory: Some(Ok(Cards { all: cards, ..Cards::default() })),
         silence: Some(3_000),
+        lacks: Vec::new(),
         sign: Some("nano-gpu/gpu-percent".into()),
     }
 }
@@ -49,6 +50,7 @@ fn what_is_wrong_is_named_with_what_to_do() {
     found.policy = Ok((true, false));
     let nodes = found.nodes.as_mut().unwrap();
     nodes[0].inventory = Some(Ok(Cards { all: 8, sick: 1, cordoned: 1 }));
+    nodes[0].lacks = vec!["processes".into()];
     nodes[1].silence = Some(300_000);
     nodes[1].kubelet = "v1.29.4".into();
     nodes[1].runtime = "docker://26.1.0".into();

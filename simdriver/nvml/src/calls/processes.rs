@@ -23,7 +23,8 @@ enum Way {
 /// The processes on a device; on a card with slices, those on its slices too.
 fn processes(session: &Session, device: Handle, way: Way) -> Answer<Vec<ProcessInfo>> {
     let device = session.device(device)?;
-    if session.machine.description().mps != (way == Way::Mps) {
+    let other_way = session.machine.description().mps != (way == Way::Mps);
+    if other_way || !session.machine.names_processes() {
         return Ok(Vec::new());
     }
     let slices = session.machine.compute_instances(device.place());
@@ -74,6 +75,9 @@ fn old(processes: Vec<ProcessInfo>) -> Vec<ProcessInfoV1> {
 fn utilization(device: &Device, seen: u64) -> Answer<Vec<(u32, u64, u32)>> {
     let machine = device.machine();
     let mut found = Vec::new();
+    if !machine.names_processes() {
+        return Ok(found);
+    }
     for (_, pid, samples) in machine.process_samples(device.id)? {
         let Some(sample) = last_busy(&samples) else { continue };
         let time = machine.wall_micros(sample.time);

@@ -95,6 +95,20 @@ fn faults_come_and_go() {
 }
 
 #[test]
+fn a_card_is_cut_and_put_together_again() {
+    let bench = Bench { folder: tempfile::tempdir().unwrap() };
+    let machine = bench.machine();
+    bench.said(&["create", "--profile", "dgx-a100", machine.to_str().unwrap()]);
+    assert!(bench.refused(&["mig", "3", "cut", "3g.20gb"]).contains("not in MIG mode"));
+    bench.said(&["mig", "3", "on"]);
+    assert!(bench.said(&["mig", "3", "cut", "3g.20gb"]).starts_with("card 3: MIG-"));
+    assert!(bench.refused(&["mig", "3", "cut", "9g"]).contains("it has 1g.5gb, "));
+    assert!(bench.refused(&["mig", "3", "off"]).contains("in use"));
+    bench.said(&["mig", "3", "clear"]);
+    assert_eq!(bench.said(&["mig", "3", "off"]), "card 3: MIG is off\n");
+}
+
+#[test]
 fn memory_that_is_refused_is_a_clear_error() {
     let bench = Bench::new(&[]);
     bench.said(&["fault", "out-of-memory", "0"]);
