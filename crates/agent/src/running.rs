@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
 use axum::{Json, Router};
+use dialect::ServedError;
 use gpu::{Driver, Gpus, nvml::Nvml};
 use kubeapi::{Kube, Outside as _, OwnNode, Recorder, connect};
 use kubelet::cdi::{Kind, Specs};
@@ -287,9 +288,16 @@ async fn serve_plugins(
     let count = Arc::new(count);
     let mut running = Vec::new();
     for plugin in plugins {
-        if let Err(error) = plugin.served.ids(&first) {
-            tracing::warn!(%error, "resource not served");
-            continue;
+        match plugin.served.ids(&first) {
+            Ok(_) => {}
+            Err(error @ ServedError::Measured { .. }) => {
+                tracing::info!(%error, "resource measured");
+                continue;
+            }
+            Err(error @ ServedError::TooMany { .. }) => {
+                tracing::warn!(%error, "resource not served");
+                continue;
+            }
         }
         let mut list = plugin.list.subscribe();
         tokio::select! {
