@@ -11,6 +11,7 @@ use telemetry::Stopping;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::probing::Prober;
 use crate::settings::Settings;
 use crate::starting::chain;
 
@@ -39,6 +40,7 @@ pub(crate) struct Heart {
     pub(crate) node: OwnNode,
     pub(crate) load: watch::Receiver<Vec<(DeviceId, Measured)>>,
     pub(crate) said: watch::Sender<Said>,
+    pub(crate) prober: Arc<Prober>,
 }
 
 impl Heart {
@@ -53,7 +55,9 @@ impl Heart {
             }
             let load = self.load.borrow().clone();
             let beat = self.settings.beat;
-            if let Err(error) = self.node.beat(&self.settings.namespace, beat, &load).await {
+            let way = self.prober.way().to_string();
+            let beaten = self.node.beat(&self.settings.namespace, beat, &load, &way).await;
+            if let Err(error) = beaten {
                 tracing::warn!(error = chain(&error), "lease not renewed");
             }
             let before = self.said.borrow().clone();

@@ -54,6 +54,11 @@ pub(crate) trait Speaks: Sync {
     /// The environment the dialect's containers expect.
     fn env(&self, of: &EnvOf) -> Vec<(String, String)>;
 
+    /// What of it is known when tickets are drawn, before anyone knows for which pod.
+    fn early_env(&self, _tickets: usize, _ids_hash: &str) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// What a pod placed by the original system holds: nothing if that system never placed it,
     /// an error if its annotations cannot be read.
     fn recognise(&self, seen: &Seen) -> Option<Result<Vec<Claimed>, String>>;

@@ -116,6 +116,10 @@ impl Speaks for CoreMemory {
         vec![("GPU".into(), of.ids_hash.into())]
     }
 
+    fn early_env(&self, _tickets: usize, ids_hash: &str) -> Vec<(String, String)> {
+        vec![("GPU".into(), ids_hash.into())]
+    }
+
     fn recognise(&self, seen: &Seen) -> Option<Result<Vec<Claimed>, String>> {
         self.keys.recognise(seen)
     }

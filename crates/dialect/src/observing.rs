@@ -50,9 +50,7 @@ pub(crate) fn tickets(pod: &Pod, dialect: Dialect) -> Vec<(String, u64)> {
         u64::try_from(quantity.whole()?).ok()
     };
     let count = |container: &Container, resource: &str| count(container, resource).unwrap_or(0);
-    let drawn = |resource: &str| {
-        peak(pod.containers.iter().map(|c| (c.role, count(c, resource))))
-    };
+    let drawn = |resource: &str| peak(pod.containers.iter().map(|c| (c.role, count(c, resource))));
     let names = dialect.speaks().identities().iter();
     let counted = names.map(|name| ((*name).to_owned(), drawn(name)));
     let alone = dialect.alone().map(|alone| {

@@ -143,6 +143,18 @@ impl Served {
         }
     }
 
+    /// How many cards at most a container with so many tickets has a share of. Whole cards, of which
+    /// there may be more, are no shares.
+    pub fn cards_at_most(&self, tickets: usize) -> usize {
+        if self.form == Form::Sharers { tickets } else { 1 }
+    }
+
+    /// The variables of its container that are known when the tickets are drawn, before anyone knows
+    /// for which pod. `ids_hash` is the name of their set.
+    pub fn env(&self, tickets: usize, ids_hash: &str) -> Vec<(String, String)> {
+        self.dialect.speaks().early_env(tickets, ids_hash)
+    }
+
     /// How many tickets a node with these devices has, healthy or not.
     fn count(&self, inventory: &Inventory) -> Result<u64, ServedError> {
         let tickets: u64 = inventory.devices.iter().map(|device| self.tickets_of(device)).sum();

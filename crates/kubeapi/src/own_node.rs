@@ -12,7 +12,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, ResourceExt as _};
 use ledger::Measured;
-use model::{DeviceId, NodeName};
+use model::{DeviceId, NodeName, names};
 use serde_json::json;
 
 use crate::heartbeats::{AGENT, LOAD, encode_load};
@@ -112,12 +112,14 @@ impl OwnNode {
         Ok(map.and_then(|map| map.data?.remove(key)))
     }
 
-    /// Renews the agent's Lease in `namespace`, with what was measured.
+    /// Renews the agent's Lease in `namespace`, with what was measured and the way in which devices
+    /// come into containers.
     pub async fn beat(
         &self,
         namespace: &str,
         every: Duration,
         measured: &[(DeviceId, Measured)],
+        way: &str,
     ) -> Result<(), OwnNodeError> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         let now = Timestamp::now();
@@ -127,7 +129,7 @@ impl OwnNode {
             "metadata": {
                 "name": self.name.as_str(),
                 "labels": {AGENT: "true"},
-                "annotations": {LOAD: encode_load(measured)},
+                "annotations": {LOAD: encode_load(measured), names::DEVICES_BY: way},
             },
             "spec": {
                 "holderIdentity": self.name.as_str(),

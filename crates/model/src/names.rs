@@ -14,6 +14,9 @@ pub const INVENTORY: &str = "nano-gpu/inventory";
 /// Node annotation: devices a person took out of service, UUIDs or indexes with commas between.
 pub const CORDON: &str = "nano-gpu/cordon";
 
+/// Annotation of an agent's Lease: in which way devices come into containers.
+pub const DEVICES_BY: &str = "nano-gpu/devices-by";
+
 /// Pod annotation: touched to wake a waiting pod when something became free.
 pub const RETRY: &str = "nano-gpu/retry";
 

@@ -125,15 +125,14 @@ async fn nodes(cluster: &Cluster, space: &str, now: jiff::Timestamp) -> Result<V
         "/apis/coordination.k8s.io/v1/namespaces/{space}/leases?labelSelector={AGENT_LABEL}"
     );
     let leases: List<Lease> = cluster.get(&path).await.map_err(|error| said(&error))?;
-    let silent = |name: &str| {
-        let lease = leases.items.iter().find(|it| it.metadata.name.as_deref() == Some(name))?;
-        silence(lease, now)
-    };
-    Ok(nodes.items.iter().map(|node| seen(node, silent)).collect())
+    let of =
+        |node: &core::Node| leases.items.iter().find(|it| it.metadata.name == node.metadata.name);
+    Ok(nodes.items.iter().map(|node| seen(node, of(node), now)).collect())
 }
 
-fn seen(node: &core::Node, silent: impl Fn(&str) -> Option<u64>) -> Node {
+fn seen(node: &core::Node, lease: Option<&Lease>, now: jiff::Timestamp) -> Node {
     let name = node.metadata.name.clone().unwrap_or_default();
+    let told = lease.and_then(|lease| lease.metadata.annotations.as_ref());
     let system = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     let annotations = node.metadata.annotations.as_ref();
     let inventory = annotations.and_then(|all| all.get(names::INVENTORY)).map(|text| {
@@ -146,7 +145,8 @@ fn seen(node: &core::Node, silent: impl Fn(&str) -> Option<u64>) -> Node {
         kubelet: system.map(|it| it.kubelet_version.clone()).unwrap_or_default(),
         runtime: system.map(|it| it.container_runtime_version.clone()).unwrap_or_default(),
         inventory,
-        silence: silent(&name),
+        silence: lease.and_then(|lease| silence(lease, now)),
+        devices_by: told.and_then(|all| all.get(names::DEVICES_BY)).cloned(),
         sign: sign(node),
         name,
     }
