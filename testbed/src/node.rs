@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use crate::binaries::{Binaries, Program};
+use crate::binaries::{Binaries, Program, Progress};
 use crate::cgroups::Cgroups;
 use crate::component::{Component, Place, Running, Spec, anchor_of};
 use crate::control::gated;
@@ -37,7 +37,7 @@ pub(crate) fn start(
     Spec::new(&anchor_of(&node), "sleep", Place::NewNode(node.clone()))
         .arg("infinity")
         .start(layout)?;
-    let containerd = containerd(layout, binaries, &node)?.start(layout)?;
+    let containerd = containerd(layout, binaries, options, &node)?.start(layout)?;
     wait_for_containerd(layout, binaries, &node, &containerd)?;
     for image in images {
         images::load(layout, binaries, &node, image)?;
@@ -94,12 +94,22 @@ fn lay_out(layout: &Layout, node: &str) -> anyhow::Result<()> {
     write(&folder.join("lib/cni/net.d/10-bridge.conflist"), &serde_json::to_vec_pretty(&network)?)
 }
 
-fn containerd(layout: &Layout, binaries: &Binaries, node: &str) -> anyhow::Result<Spec> {
+fn containerd(
+    layout: &Layout,
+    binaries: &Binaries,
+    options: &Options,
+    node: &str,
+) -> anyhow::Result<Spec> {
     let config = layout.config().join(format!("containerd-{node}.toml"));
-    write(&config, containerd_config(binaries).as_bytes())?;
+    let without_cdi = options.without_cdi.iter().any(|name| name == node);
+    let (program, shim) = if without_cdi {
+        let old = |program| Binaries::apart(program, &mut Progress::new());
+        (old(Program::OldContainerd)?, old(Program::OldShim)?)
+    } else {
+        (binaries.path(Program::Containerd), binaries.path(Program::Shim))
+    };
+    write(&config, containerd_config(binaries, !without_cdi, &shim).as_bytes())?;
     let component = Component::containerd(node);
-    let program = binaries.path(Program::Containerd);
-    // The shim is looked for in PATH, and lies beside containerd.
     let folder = program.parent().unwrap_or(Path::new("/")).display().to_string();
     let mut spec = Spec::new(&component, "env", Place::Node(node.to_owned()))
         .arg(format!("PATH={folder}:/usr/sbin:/sbin:/usr/bin:/bin"))
@@ -109,7 +119,8 @@ fn containerd(layout: &Layout, binaries: &Binaries, node: &str) -> anyhow::Resul
 }
 
 /// Paths are the usual ones: the node has a `/var/lib` and a `/run` of its own.
-fn containerd_config(binaries: &Binaries) -> String {
+fn containerd_config(binaries: &Binaries, enable_cdi: bool, shim: &Path) -> String {
+    let shim = shim.display();
     let cni = binaries.system.cni.display();
     let runc = binaries.system.runc.display();
     format!(
@@ -135,7 +146,7 @@ disabled_plugins = [
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = "{PAUSE}"
 [plugins.'io.containerd.cri.v1.runtime']
-  enable_cdi = true
+  enable_cdi = {enable_cdi}
   cdi_spec_dirs = ["/var/run/cdi"]
   # Root in a sandbox may lack CAP_SYS_RESOURCE, and then no process may be made less likely to be killed.
   restrict_oom_score_adj = true
@@ -146,6 +157,7 @@ disabled_plugins = [
     default_runtime_name = "runc"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      runtime_path = "{shim}"
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
         BinaryName = "{runc}"
         SystemdCgroup = false

@@ -24,6 +24,9 @@ pub struct Options {
     pub api_port: u16,
     /// Lines added to each kubelet's configuration, as YAML.
     pub kubelet_config: String,
+    /// Real nodes whose container runtime ignores CDI: an older containerd, told so.
+    #[serde(default)]
+    pub without_cdi: Vec<String>,
     /// An audit `Policy`, as YAML: what the API server writes down in [`crate::Layout::audit`]. Empty:
     /// nothing.
     #[serde(default)]
@@ -57,6 +60,7 @@ impl Options {
             feature_gates: BTreeMap::new(),
             api_port: 0,
             kubelet_config: String::new(),
+            without_cdi: Vec::new(),
             audit_policy: String::new(),
         }
     }

@@ -86,14 +86,16 @@ impl Cluster {
     pub fn facts(&self, name: &NodeName, inventory: &Inventory) -> NodeFacts {
         let inventory = decode_inventory(&encode_inventory(inventory)).map_err(|e| e.to_string());
         let cards = inventory.as_ref().map_or(0, |inventory| inventory.devices.len() as u64);
-        let identities = self.settings.enabled.iter().flat_map(|d| d.identity_resources());
+        let enabled = self.settings.enabled.iter();
+        let alone = enabled.clone().filter_map(|d| d.alone()).map(|alone| alone.tickets);
+        let identities = enabled.flat_map(|d| d.identity_resources()).copied().chain(alone);
         NodeFacts {
             name: name.clone(),
             allocatable: Host { cpu: MilliCpu(96_000), memory: Bytes(1 << 39) },
             pool: None,
             inventory: Some(inventory),
             // Plenty: here the cards decide.
-            tickets: identities.map(|name| ((*name).to_owned(), cards * 100_000)).collect(),
+            tickets: identities.map(|name| (name.to_owned(), cards * 100_000)).collect(),
         }
     }
 

@@ -12,6 +12,7 @@ use model::NodeName;
 
 use crate::edits::rung_of;
 use crate::metrics::Originals;
+use crate::probing::Handing;
 use crate::rungs::Rung;
 use crate::settings::{Extra, Folder, Settings};
 
@@ -49,6 +50,10 @@ pub struct Args {
     /// The runtime's folder of CDI specs
     #[arg(long, default_value = "/var/run/cdi")]
     pub cdi: PathBuf,
+    /// How devices come into containers: by cdi, by folders (for a runtime without CDI; needs the
+    /// capability MKNOD), or auto: by CDI until the runtime is seen to ignore it
+    #[arg(long, default_value = "auto")]
+    pub devices_by: String,
     /// Our folder of pages; HERE=HOST where the host sees another path
     #[arg(long, default_value = "/var/lib/nanogpu/pages")]
     pub pages: Folder,
@@ -113,6 +118,15 @@ impl Args {
             other => bail!("--mode is own or toolkit, not {other:?}"),
         };
         let asked: Rung = self.isolation.parse()?;
+        let handing: Handing = self.devices_by.parse().context("--devices-by")?;
+        // Which cards NVIDIA's toolkit brings is said in a variable, and those are known too late.
+        let handing = match (mode, handing) {
+            (NodeMode::Toolkit, Handing::Folders) => {
+                bail!("--mode toolkit needs CDI: it cannot go with --devices-by folders")
+            }
+            (NodeMode::Toolkit, _) => Handing::Cdi,
+            (NodeMode::Own, handing) => handing,
+        };
         let mut dialects = dialect::Settings::default();
         if !self.dialects.is_empty() {
             let named = self.dialects.iter().map(|name| {
@@ -135,6 +149,7 @@ impl Args {
             plugins: self.plugins.clone(),
             pod_resources: self.pod_resources.clone(),
             cdi: self.cdi.clone(),
+            handing,
             pages: self.pages.clone(),
             driver: self.driver_root.clone(),
             dev: self.dev_root.clone(),

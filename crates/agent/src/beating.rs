@@ -11,6 +11,7 @@ use telemetry::Stopping;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::probing::Prober;
 use crate::settings::Settings;
 use crate::starting::chain;
 
@@ -48,6 +49,7 @@ pub(crate) struct Heart {
     pub(crate) node: OwnNode,
     pub(crate) load: watch::Receiver<Load>,
     pub(crate) said: watch::Sender<Said>,
+    pub(crate) prober: Arc<Prober>,
 }
 
 impl Heart {
@@ -63,7 +65,9 @@ impl Heart {
             let load = self.load.borrow().clone();
             let beat = self.settings.beat;
             let lacks: &[&str] = if load.blind { &[names::PROCESSES] } else { &[] };
-            let renewed = self.node.beat(&self.settings.namespace, beat, &load.devices, lacks);
+            let way = self.prober.way().to_string();
+            let space = &self.settings.namespace;
+            let renewed = self.node.beat(space, beat, &load.devices, lacks, &way);
             if let Err(error) = renewed.await {
                 tracing::warn!(error = chain(&error), "lease not renewed");
             }

@@ -7,6 +7,7 @@ use kubelet::cdi::{Kind, Specs};
 use kubelet::checkpoint::{Checkpoint, CheckpointError};
 use model::PodUid;
 
+use crate::identity::named;
 use crate::living::Processes;
 use crate::pods::Pods;
 use crate::records::{Record, Records};
@@ -62,10 +63,9 @@ pub fn collect(
             return 0;
         }
     };
-    let answers =
-        checkpoint.entries().iter().filter_map(|entry| entry.cdi_devices().ok()).flatten();
+    let answers = checkpoint.entries().iter().filter_map(|entry| entry.answer().ok());
     let named: BTreeSet<String> =
-        answers.filter_map(|full| kind.device_in(&full).map(str::to_owned)).collect();
+        answers.filter_map(|answer| Some(named(&answer, kind)?.0)).collect();
     let (known, alive) = (pods.all(), processes.pods());
     let lives = |pod: &PodUid| known.contains_key(pod) || alive.contains_key(pod);
     let kept = kept(&all, &named, &lives);

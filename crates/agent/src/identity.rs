@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use kubelet::cdi::Kind;
 use kubelet::checkpoint::Checkpoint;
 use kubelet::devices::IdSet;
+use kubelet::plugin::Allocation;
 use kubelet::pods::Holdings;
 use model::{ContainerName, PodUid};
 
+use crate::laying::Promise;
 use crate::refusal::Refusal;
 
 /// A container that holds an ID set.
@@ -20,8 +22,22 @@ pub struct HeldBy {
     pub pod: PodUid,
     /// The container.
     pub container: ContainerName,
-    /// The name of the CDI device we answered with, without its kind.
+    /// The name we answered with: of a CDI device, without its kind, or of a folder.
     pub name: String,
+    /// What was promised beside the name, where devices come by a folder.
+    pub promise: Option<Promise>,
+}
+
+/// The name in an answer of ours, and what was promised with it; nothing if it is another's.
+pub fn named(answer: &Allocation, kind: &Kind) -> Option<(String, Option<Promise>)> {
+    let device = answer.cdi_devices.iter().find_map(|device| kind.device_in(&device.name));
+    match device {
+        Some(name) => Some((name.to_owned(), None)),
+        // It becomes the name of a folder, so it is held to the same grammar.
+        None => Promise::of(answer)
+            .filter(|(name, _)| kind.device(name).is_ok())
+            .map(|(name, promise)| (name, Some(promise))),
+    }
 }
 
 /// Who holds exactly `ids` of `resource`: one pod's containers, or a refusal.
@@ -41,13 +57,9 @@ pub fn holders(
     }
     let held = entries.into_iter().map(|entry| {
         let not_ours = || Refusal::NotOurs { container: entry.container.clone() };
-        let full = entry.cdi_devices().map_err(|_| not_ours())?;
-        let name = full.iter().find_map(|full| kind.device_in(full)).ok_or_else(not_ours)?;
-        Ok(HeldBy {
-            pod: entry.pod.clone(),
-            container: entry.container.clone(),
-            name: name.to_owned(),
-        })
+        let answer = entry.answer().map_err(|_| not_ours())?;
+        let (name, promise) = named(&answer, kind).ok_or_else(not_ours)?;
+        Ok(HeldBy { pod: entry.pod.clone(), container: entry.container.clone(), name, promise })
     });
     held.collect()
 }
@@ -74,7 +86,6 @@ pub fn agrees(
 
 #[cfg(test)]
 mod tests {
-    use kubelet::plugin::Allocation;
     use kubelet::wire::device_plugin::CdiDevice;
 
     use super::*;

@@ -21,6 +21,7 @@ pub mod edits;
 pub mod faults;
 pub mod health;
 pub mod identity;
+pub mod laying;
 pub mod library;
 pub mod lists;
 pub mod living;
@@ -30,6 +31,7 @@ pub mod originals;
 pub mod picture;
 pub mod plugin;
 pub mod pods;
+pub mod probing;
 mod publishing;
 pub mod records;
 pub mod refereeing;
@@ -63,6 +65,7 @@ mod tests {
             plugins: "/nowhere".into(),
             pod_resources: "/nowhere".into(),
             cdi: "/nowhere".into(),
+            handing: crate::probing::Handing::Auto,
             pages: nowhere.clone(),
             driver: nowhere.clone(),
             dev: Folder::same("/dev"),

@@ -15,6 +15,7 @@ use telemetry::metrics::metrics::histogram::Histogram;
 
 use crate::originals;
 use crate::picture::Picture;
+use crate::probing::{Cdi, Way};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 #[expect(non_snake_case, reason = "labels as NVIDIA's exporter spells them")]
@@ -82,6 +83,8 @@ pub struct Metrics {
     collected: Counter,
     answering: Bytes,
     seeing: Bytes,
+    cdi: Gauge,
+    by_folders: Gauge,
     originals: bool,
     latest: Mutex<Arc<Picture>>,
 }
@@ -111,10 +114,23 @@ impl Metrics {
             collected: Counter::default(),
             answering: Bytes::default(),
             seeing: Bytes::default(),
+            cdi: Gauge::default(),
+            by_folders: Gauge::default(),
             originals: originals == Originals::Too,
             latest: Mutex::default(),
         };
+        metrics.cdi.set(-1);
         metrics.numbers.register(|r| {
+            r.register(
+                "agent_cdi",
+                "1 if the container runtime resolves CDI devices, 0 if it does not, -1 if that is not known",
+                metrics.cdi.clone(),
+            );
+            r.register(
+                "agent_by_folders",
+                "1 if devices come into containers by folders and not by CDI",
+                metrics.by_folders.clone(),
+            );
             r.register(
                 "device_memory_used_bytes",
                 "Memory in use on a card",
@@ -233,6 +249,16 @@ impl Metrics {
     /// So many leftovers were removed.
     pub fn collected(&self, count: usize) {
         self.collected.inc_by(count as u64);
+    }
+
+    /// What is known of the container runtime, and how devices come into containers.
+    pub fn way(&self, cdi: Cdi, way: Way) {
+        self.cdi.set(match cdi {
+            Cdi::Unknown => -1,
+            Cdi::Resolved => 1,
+            Cdi::Ignored | Cdi::Missed => 0,
+        });
+        self.by_folders.set(i64::from(way == Way::Folders));
     }
 
     /// So many cards answer.

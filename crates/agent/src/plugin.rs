@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::faults::{Point, reached};
 use crate::metrics::Metrics;
+use crate::probing::Way;
 use crate::starting::{Refused, Starter, chain};
 
 /// The plugin of one resource.
@@ -51,9 +52,18 @@ impl DevicePlugin for Tickets {
         let begin = std::time::Instant::now();
         let name = format!("{}-{:016x}", ids.digest(), fastrand::u64(..));
         self.starter.gave(self.served.resource, &ids, &name);
-        let name = self.kind.device(&name).map_err(|error| Status::internal(error.to_string()))?;
-        let mut answer =
-            Allocation { cdi_devices: vec![CdiDevice { name }], ..Allocation::default() };
+        let mut answer = match self.starter.way() {
+            Way::Folders => {
+                let mut answer = self.starter.folder(&self.served, &name, ids.len());
+                answer.envs.extend(self.served.env(ids.len(), &ids.digest()));
+                answer
+            }
+            Way::Untried | Way::Cdi | Way::Ignored | Way::Missed => {
+                let name = self.kind.device(&name);
+                let name = name.map_err(|error| Status::internal(error.to_string()))?;
+                Allocation { cdi_devices: vec![CdiDevice { name }], ..Allocation::default() }
+            }
+        };
         if self.mode == NodeMode::Own {
             // From here on, so that an nvidia runtime adds nothing at any moment.
             let (name, value) = dialect::visible_devices(self.mode, &[]);

@@ -18,6 +18,7 @@ use model::{ContainerName, Placement, PodUid};
 use page::{Limits, write_counters, write_limits};
 use serde::{Deserialize, Serialize};
 
+use crate::laying::Laid;
 use crate::rungs::{PRELOAD, PRELOADED};
 
 /// The version of the record's text.
@@ -121,6 +122,16 @@ impl Records {
 
     /// Writes a record with its pages, unless it is there.
     pub fn write(&self, record: &Record, limits: &[Limits]) -> Result<(), RecordsError> {
+        self.write_with(record, limits, None)
+    }
+
+    /// The same with what the container gets by a folder.
+    pub fn write_with(
+        &self,
+        record: &Record,
+        limits: &[Limits],
+        laid: Option<&Laid>,
+    ) -> Result<(), RecordsError> {
         let path = self.folder.join(&record.name);
         if path.is_dir() {
             return Ok(());
@@ -151,6 +162,9 @@ impl Records {
             }
             if !limits.is_empty() {
                 put(&new.join(PRELOAD), PRELOADED.as_bytes(), 0o444)?;
+            }
+            if let Some(laid) = laid {
+                laid.make(&new)?;
             }
             put(&new.join(FILE), &serde_json::to_vec(&wire)?, 0o600)?;
             File::open(&new)?.sync_all()?;

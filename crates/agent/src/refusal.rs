@@ -152,6 +152,27 @@ pub enum Refusal {
         /// What is missing.
         what: &'static str,
     },
+    /// What the container needs now is not what its answer named.
+    #[error(
+        "the container needs {path}, which was not so when the pod was admitted; delete the pod so that it is made anew"
+    )]
+    Outdated {
+        /// What it needs, as it would see it.
+        path: String,
+    },
+    /// The runtime would start the container without its card.
+    #[error(
+        "this node's container runtime ignores CDI devices, so the container would run without its GPU; {}",
+        if *by_folders {
+            "delete the pod so that it is made anew, and its devices come by a folder"
+        } else {
+            "set enable_cdi = true in containerd's configuration and restart it"
+        }
+    )]
+    NoCdi {
+        /// Whether new pods get their devices in another way.
+        by_folders: bool,
+    },
     /// Files could not be written.
     #[error("cannot write the container's {what}: {why}")]
     Unwritable {

@@ -72,6 +72,17 @@ impl Rung {
         if whole { Self::None } else { self }
     }
 
+    /// Every place in a container that this rung or a lesser one may fill, for so many cards at most,
+    /// and whether it is read-only there.
+    pub fn places(self, driver: &[DriverFile], cards: usize) -> Vec<(String, bool)> {
+        let found = driver.iter().flat_map(|file| found_as("", &file.name));
+        let mut places: Vec<_> = found.map(|mount| (mount.container_path, true)).collect();
+        if self == Self::Limiter {
+            places.extend(limiter::places(cards));
+        }
+        places
+    }
+
     /// Adds the driver's files, and what keeps the container within its share.
     pub fn equip(self, given: &Given<'_>, edits: &mut ContainerEdits) -> Result<(), Refusal> {
         match self {

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
 use axum::{Json, Router};
+use dialect::ServedError;
 use gpu::{Driver, Gpus, nvml::Nvml};
 use kubeapi::{Kube, Outside as _, OwnNode, Recorder, connect};
 use kubelet::cdi::{Kind, Specs};
@@ -22,12 +23,14 @@ use crate::args::Args;
 use crate::beating::{Heart, Load, Said, listed};
 use crate::collecting::collect;
 use crate::display;
+use crate::laying;
 use crate::library;
 use crate::living::Processes;
 use crate::locking::Lock;
 use crate::metrics::Metrics;
 use crate::plugin::Tickets;
 use crate::pods::Pods;
+use crate::probing::Prober;
 use crate::publishing::Publisher;
 use crate::records::Records;
 use crate::refereeing::{Spoiled, referee};
@@ -45,6 +48,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 const COLLECT: Duration = Duration::from_secs(30);
 /// How long to wait before trying again what failed.
 const AGAIN: Duration = Duration::from_secs(5);
+
+/// The mark of a runtime that ignores CDI, in the folder of pages.
+const NO_CDI: &str = ".no-cdi";
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -99,6 +105,7 @@ async fn work(
     let (inventory, seen) = watch::channel(Arc::new(known.inventory));
     let (said, of_people) = watch::channel(known.said);
     let vcuda = serve_vcuda(&settings, &records, &pods, &seen);
+    let prober = Arc::new(prober(&settings, &specs, &pods));
     let starter = Arc::new(Starter::new(
         settings.clone(),
         kind.clone(),
@@ -108,34 +115,30 @@ async fn work(
         Some(holdings.clone()),
         seen.clone(),
         vcuda.clone(),
+        prober.clone(),
     ));
     let (tell, told) = mpsc::channel(256);
     let recorder = Recorder::new(client.clone(), "nanogpu-agent", settings.node.as_str());
     tokio::spawn(pass_on(told, recorder));
-    let plugins: Vec<Arc<Tickets>> = dialect::served(&settings.dialects)
-        .into_iter()
-        .map(|served| {
-            Arc::new(Tickets {
-                served,
-                list: watch::Sender::new(DeviceList::default()),
-                starter: starter.clone(),
-                kind: kind.clone(),
-                mode: settings.mode,
-                holdings: Some(holdings.clone()),
-                tell: tell.clone(),
-                metrics: metrics.clone(),
-            })
-        })
-        .collect();
+    let plugins = plugins(&settings, &starter, &holdings, &tell, &metrics)?;
     let (count, registrations) = watch::channel(0);
     let (looked, has_looked) = watch::channel(false);
     tokio::spawn(ready_without_cards(has_looked, seen.clone(), health.clone()));
     let (tell_node, told_of_node) = mpsc::channel(256);
     tokio::spawn(pass_on_of_node(told_of_node, node.clone()));
+    let probing = prober.clone().run(
+        settings.look,
+        metrics.clone(),
+        tell.clone(),
+        tell_node.clone(),
+        stopping.clone(),
+    );
+    tokio::spawn(probing);
     let (evict, evicted) = mpsc::channel(4);
     tokio::spawn(evicting(evicted, Kube::new(client, ANSWER)));
     let (load, measured) = watch::channel(Load::default());
-    let heart = Heart { settings: settings.clone(), node: node.clone(), load: measured, said };
+    let heart =
+        Heart { settings: settings.clone(), node: node.clone(), load: measured, said, prober };
     tokio::spawn(heart.run(stopping.clone()));
     let writer = Publisher {
         settings: settings.clone(),
@@ -185,6 +188,36 @@ async fn work(
     }
     let _ = watching.await;
     Ok(())
+}
+
+fn prober(settings: &Settings, specs: &Specs, pods: &Pods) -> Prober {
+    let may_make_nodes = laying::may_make_nodes(&settings.pages.here);
+    let (proc, mark) = (settings.proc.clone(), settings.pages.here.join(NO_CDI));
+    Prober::new(settings.handing, may_make_nodes, specs.clone(), pods.clone(), proc, mark)
+}
+
+/// A plugin for each resource that is served.
+fn plugins(
+    settings: &Settings,
+    starter: &Arc<Starter>,
+    holdings: &PodResources,
+    tell: &mpsc::Sender<kubeapi::Told>,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<Vec<Arc<Tickets>>> {
+    let kind = Kind::parse(KIND)?;
+    let plugin = |served| {
+        Arc::new(Tickets {
+            served,
+            list: watch::Sender::new(DeviceList::default()),
+            starter: starter.clone(),
+            kind: kind.clone(),
+            mode: settings.mode,
+            holdings: Some(holdings.clone()),
+            tell: tell.clone(),
+            metrics: metrics.clone(),
+        })
+    };
+    Ok(dialect::served(&settings.dialects).into_iter().map(plugin).collect())
 }
 
 /// What is known of a node before its cards are looked at.
@@ -289,9 +322,16 @@ async fn serve_plugins(
     let count = Arc::new(count);
     let mut running = Vec::new();
     for plugin in plugins {
-        if let Err(error) = plugin.served.ids(&first) {
-            tracing::warn!(%error, "resource not served");
-            continue;
+        match plugin.served.ids(&first) {
+            Ok(_) => {}
+            Err(error @ ServedError::Measured { .. }) => {
+                tracing::info!(%error, "resource measured");
+                continue;
+            }
+            Err(error @ ServedError::TooMany { .. }) => {
+                tracing::warn!(%error, "resource not served");
+                continue;
+            }
         }
         let mut list = plugin.list.subscribe();
         // A card that came since the first look may make them too many: then no list comes.

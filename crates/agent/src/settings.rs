@@ -8,6 +8,7 @@ use std::time::Duration;
 use model::NodeName;
 
 use crate::metrics::Originals;
+use crate::probing::Handing;
 use crate::rungs::Rung;
 
 /// A folder as we see it and as the host does: in a container the two differ.
@@ -92,6 +93,8 @@ pub struct Settings {
     pub pod_resources: PathBuf,
     /// The runtime's folder of CDI specs.
     pub cdi: PathBuf,
+    /// How devices come into containers.
+    pub handing: Handing,
     /// Our folder of pages.
     pub pages: Folder,
     /// Where the driver is.

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
-use dialect::Asked;
+use dialect::{Asked, Served};
 use gpu::{Driver, Node};
 use kubelet::cdi::{self, Kind, Spec, Specs, SpecsError};
 use kubelet::checkpoint::Checkpoint;
 use kubelet::devices::IdSet;
+use kubelet::plugin::Allocation;
 use kubelet::pods::{PodResources, PodsError};
 use model::codec::decode_placement;
 use model::{
@@ -22,8 +23,10 @@ use tokio::time::Instant;
 use crate::edits::{self, Around};
 use crate::faults::{Point, reached};
 use crate::identity::{self, HeldBy};
+use crate::laying;
 use crate::living::Processes;
 use crate::pods::Pods;
+use crate::probing::{Prober, Way};
 use crate::records::{Record, Records};
 use crate::refusal::Refusal;
 use crate::room::{Living, room};
@@ -63,6 +66,7 @@ pub struct Starter {
     inventory: watch::Receiver<Arc<Inventory>>,
     driver: Driver,
     vcuda: Option<Arc<Vcuda>>,
+    prober: Arc<Prober>,
     // The last answers for containers that have not been made ready yet.
     given: StdMutex<Given>,
     // Held while room is checked and taken, so that two starts cannot both have the last of it.
@@ -122,6 +126,7 @@ impl Starter {
         holdings: Option<PodResources>,
         inventory: watch::Receiver<Arc<Inventory>>,
         vcuda: Option<Arc<Vcuda>>,
+        prober: Arc<Prober>,
     ) -> Self {
         let processes = Processes::below(&settings.proc);
         let driver = Driver::below(&settings.driver.here);
@@ -137,9 +142,20 @@ impl Starter {
             inventory,
             driver,
             vcuda,
+            prober,
             given: StdMutex::default(),
             taking,
         }
+    }
+
+    /// How devices come into containers that are admitted now.
+    pub fn way(&self) -> Way {
+        self.prober.way()
+    }
+
+    /// The answer for `count` tickets where devices come by a folder.
+    pub fn folder(&self, served: &Served, name: &str, count: usize) -> Allocation {
+        laying::answer(&self.settings, served, &self.driver.files(), name, count)
     }
 
     /// Remembers that `name` was the answer for `ids` of `resource`.
@@ -174,6 +190,11 @@ impl Starter {
         self.cross_check(&pod, resource, ids, &held).await.map_err(about)?;
         let inventory = self.inventory.borrow().clone();
         let placement = placement_of(&pod, &self.settings, &inventory, &held).map_err(about)?;
+        if held.iter().any(|holder| holder.promise.is_none())
+            && let Some(refusal) = self.prober.refusal()
+        {
+            return Err(about(refusal));
+        }
         let asked = asked_by(&pod, &self.settings).map_err(about)?;
         reached(Point::Checked);
         self.take(&pod, &asked, &placement, &held, ids).await.map_err(about)?;
@@ -346,6 +367,7 @@ impl Starter {
             let known = known.map_err(|error| unwritable("pages")(chain(&error)))?.is_some();
             let fits = known && self.records.has_pages(&holder.name, &limits);
             if fits
+                && holder.promise.is_none()
                 && matches!(self.specs.read(&stem), Ok(Some(spec)) if self.is_ours(&spec, holder))
             {
                 continue;
@@ -356,6 +378,14 @@ impl Starter {
             let start =
                 edits::Start { pod, asked, container, placement, digest: &digest, pages: &pages };
             let edits = edits::edits(&self.settings, &around, &start)?;
+            let promise = holder.promise.as_ref();
+            let laid = promise.map(|it| it.keep(&edits, &self.settings.dev.here, &pages));
+            let laid = laid.transpose()?;
+            let folder = self.records.folder_of(&holder.name);
+            let fits = fits && laid.as_ref().is_none_or(|laid| laid.is_in(&folder));
+            if fits && laid.is_some() {
+                continue;
+            }
             let record = Record {
                 name: holder.name.clone(),
                 pod: pod.id.uid.clone(),
@@ -364,15 +394,24 @@ impl Starter {
                 placement: placement.clone(),
             };
             if known && !fits {
-                tracing::info!(name = holder.name, "pages of another version are written anew");
+                tracing::info!(
+                    name = holder.name,
+                    "pages are written anew, since others are needed"
+                );
                 let removed = self.records.remove(&holder.name);
                 removed.map_err(|error| unwritable("pages")(chain(&error)))?;
             }
-            self.records.write(&record, &limits).map_err(|e| unwritable("pages")(chain(&e)))?;
+            let written = self.records.write_with(&record, &limits, laid.as_ref());
+            written.map_err(|error| unwritable("pages")(chain(&error)))?;
             reached(Point::Recorded);
+            if laid.is_some() {
+                reached(Point::Written);
+                continue;
+            }
             let spec = cdi::Device::new(&holder.name, edits)
                 .and_then(|device| Spec::new(self.kind.clone(), [device]))
                 .map_err(|e| unwritable("CDI spec")(chain(&e)))?;
+            self.prober.wrote(holder);
             self.put_spec(&stem, &spec, holder).map_err(|e| unwritable("CDI spec")(chain(&e)))?;
             reached(Point::Written);
         }
@@ -518,7 +557,8 @@ mod tests {
 
     fn held(name: &str) -> Vec<HeldBy> {
         let (pod, container) = (PodUid::parse("u"), ContainerName::parse("main"));
-        vec![HeldBy { pod: pod.unwrap(), container: container.unwrap(), name: name.into() }]
+        let (pod, container) = (pod.unwrap(), container.unwrap());
+        vec![HeldBy { pod, container, name: name.into(), promise: None }]
     }
 
     #[test]

@@ -19,6 +19,12 @@ pub(crate) trait Speaks: Sync {
     /// Resource names that only measure.
     fn measures(&self) -> &'static [&'static str];
 
+    /// A resource that may be asked without the others, and what tickets of it are called when it
+    /// is: where a node only measures it, nobody would be asked to make such a container ready.
+    fn alone(&self) -> Option<Alone> {
+        None
+    }
+
     /// What one container asks, if anything.
     fn ask(
         &self,
@@ -48,9 +54,25 @@ pub(crate) trait Speaks: Sync {
     /// The environment the dialect's containers expect.
     fn env(&self, of: &EnvOf) -> Vec<(String, String)>;
 
+    /// What of it is known when tickets are drawn, before anyone knows for which pod.
+    fn early_env(&self, _tickets: usize, _ids_hash: &str) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// What a pod placed by the original system holds: nothing if that system never placed it,
     /// an error if its annotations cannot be read.
     fn recognise(&self, seen: &Seen) -> Option<Result<Vec<Claimed>, String>>;
+}
+
+/// A resource that is measured beside another, and asked for without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alone {
+    /// The resource.
+    pub resource: &'static str,
+    /// The one that stands beside it where it is only measured.
+    pub beside: &'static str,
+    /// What its tickets are called where the other is not asked for. People read it in refusals.
+    pub tickets: &'static str,
 }
 
 /// What one container asks.

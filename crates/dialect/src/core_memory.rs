@@ -1,10 +1,12 @@
 //! nano-gpu's first form and elastic-gpu: `gpu-core`, 100 a card, and `gpu-memory`.
 //!
-//! Either alone is legal: memory alone promises no compute, compute alone stands for both.
+//! Either alone is legal: memory alone promises no compute, compute alone stands for both. Where a
+//! node has more memory than tickets can count it is only measured, and memory alone is refused
+//! there: the agent would never be asked for such a container.
 
 use model::{Claimed, Container, Cores, Mebibytes, MemoryAsk};
 
-use crate::asking::{Ask, Percent, Speaks, memory, memory_ignored, percent, positive};
+use crate::asking::{Alone, Ask, Percent, Speaks, memory, memory_ignored, percent, positive};
 use crate::by_name::ByName;
 use crate::observing::Seen;
 use crate::refusal::Refusal;
@@ -15,6 +17,8 @@ use crate::writing::{EnvOf, Writer, Writing};
 pub(crate) struct CoreMemory {
     /// Both draw kubelet tickets, because a container may ask for either alone.
     resources: &'static [&'static str; 2],
+    /// What tickets of memory are called that are drawn by who asks for no compute.
+    memory_alone: &'static str,
     unit: Mebibytes,
     memory_hint: &'static str,
     keys: ByName,
@@ -25,6 +29,7 @@ pub(crate) struct CoreMemory {
 /// nano-gpu's first form. It never said what a unit of memory is; its examples fit GiB.
 pub(crate) const NANO_IO: CoreMemory = CoreMemory {
     resources: &["nano-gpu.io/gpu-core", "nano-gpu.io/gpu-memory"],
+    memory_alone: "nano-gpu.io/gpu-memory without nano-gpu.io/gpu-core",
     unit: Mebibytes(1024),
     memory_hint: "it counts GiB of one card",
     keys: ByName { assumed: "nano-gpu.io/gpu", container: "nano-gpu.io/gpu-", once: &[] },
@@ -34,6 +39,7 @@ pub(crate) const NANO_IO: CoreMemory = CoreMemory {
 /// elastic-gpu as its agent and README spell it.
 pub(crate) const ELASTIC: CoreMemory = CoreMemory {
     resources: &["elasticgpu.io/gpu-core", "elasticgpu.io/gpu-memory"],
+    memory_alone: "elasticgpu.io/gpu-memory without elasticgpu.io/gpu-core",
     unit: Mebibytes(1),
     memory_hint: "it counts MiB of one card",
     keys: ByName {
@@ -45,8 +51,11 @@ pub(crate) const ELASTIC: CoreMemory = CoreMemory {
 };
 
 /// elastic-gpu as its scheduler once spelled the resources.
-pub(crate) const ELASTIC_COM: CoreMemory =
-    CoreMemory { resources: &["elasticgpu.com/gpu-core", "elasticgpu.com/gpu-memory"], ..ELASTIC };
+pub(crate) const ELASTIC_COM: CoreMemory = CoreMemory {
+    resources: &["elasticgpu.com/gpu-core", "elasticgpu.com/gpu-memory"],
+    memory_alone: "elasticgpu.com/gpu-memory without elasticgpu.com/gpu-core",
+    ..ELASTIC
+};
 
 impl Speaks for CoreMemory {
     fn identities(&self) -> &'static [&'static str] {
@@ -55,6 +64,11 @@ impl Speaks for CoreMemory {
 
     fn measures(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    fn alone(&self) -> Option<Alone> {
+        let &[beside, resource] = self.resources;
+        Some(Alone { resource, beside, tickets: self.memory_alone })
     }
 
     fn ask(
@@ -100,6 +114,10 @@ impl Speaks for CoreMemory {
 
     fn env(&self, of: &EnvOf) -> Vec<(String, String)> {
         vec![("GPU".into(), of.ids_hash.into())]
+    }
+
+    fn early_env(&self, _tickets: usize, ids_hash: &str) -> Vec<(String, String)> {
+        vec![("GPU".into(), ids_hash.into())]
     }
 
     fn recognise(&self, seen: &Seen) -> Option<Result<Vec<Claimed>, String>> {

@@ -82,6 +82,10 @@ impl Speaks for Gpushare {
         ]
     }
 
+    fn early_env(&self, tickets: usize, _ids_hash: &str) -> Vec<(String, String)> {
+        vec![(CONTAINER.into(), tickets.to_string())]
+    }
+
     fn recognise(&self, seen: &Seen) -> Option<Result<Vec<Claimed>, String>> {
         let annotations = &seen.pod.annotations;
         let apps = || seen.pod.containers.iter().filter(|c| seen.must_hold(c));

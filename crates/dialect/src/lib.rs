@@ -30,11 +30,12 @@ mod writing;
 
 use model::{Pod, Request};
 
+pub use asking::Alone;
 pub use gpushare::unhealthy;
 pub use nvidia::{NodeMode, visible_devices};
 pub use observing::observe;
 pub use refusal::Refusal;
-pub use serving::{MOST_TICKETS, Served, ServedError, measured, served};
+pub use serving::{MOST_TICKETS, Served, ServedError, measured, served, tickets_alone};
 pub use settings::{Dialect, MemoryUnit, Settings};
 pub use writing::{Omission, WriteError, Written, env, write};
 

@@ -81,6 +81,10 @@ impl Speaks for Nano {
         vec![("GPU".into(), of.ids_hash.into()), ("ku".into(), count)]
     }
 
+    fn early_env(&self, tickets: usize, ids_hash: &str) -> Vec<(String, String)> {
+        vec![("GPU".into(), ids_hash.into()), ("ku".into(), tickets.to_string())]
+    }
+
     fn recognise(&self, seen: &Seen) -> Option<Result<Vec<Claimed>, String>> {
         KEYS.recognise(seen)
     }

@@ -45,16 +45,23 @@ fn told(error: &dyn Error) -> String {
 
 /// The kubelet tickets `pod` draws at its peak in `dialect`.
 pub(crate) fn tickets(pod: &Pod, dialect: Dialect) -> Vec<(String, u64)> {
-    let drawn = |resource: &str| {
-        let count = |container: &Container| {
-            let quantity = Quantity::parse(container.asks(resource)?).ok()?;
-            u64::try_from(quantity.whole()?).ok()
-        };
-        peak(pod.containers.iter().map(|c| (c.role, count(c).unwrap_or(0))))
+    let count = |container: &Container, resource: &str| {
+        let quantity = Quantity::parse(container.asks(resource)?).ok()?;
+        u64::try_from(quantity.whole()?).ok()
     };
+    let count = |container: &Container, resource: &str| count(container, resource).unwrap_or(0);
+    let drawn = |resource: &str| peak(pod.containers.iter().map(|c| (c.role, count(c, resource))));
     let names = dialect.speaks().identities().iter();
     let counted = names.map(|name| ((*name).to_owned(), drawn(name)));
-    counted.filter(|(_, count)| *count > 0).collect()
+    let alone = dialect.alone().map(|alone| {
+        let asked = |container: &Container| match count(container, alone.beside) {
+            0 => count(container, alone.resource),
+            _ => 0,
+        };
+        let sum = peak(pod.containers.iter().map(|c| (c.role, asked(c))));
+        (alone.tickets.to_owned(), sum)
+    });
+    counted.chain(alone).filter(|(_, count)| *count > 0).collect()
 }
 
 fn foreign(pod: &Pod, settings: &Settings) -> Claim {

@@ -3,10 +3,11 @@
 //! A ticket is a count, never a card, whatever its ID says: the IDs are spelled as the original
 //! systems spelled them because their tools print them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Device, Inventory, Mebibytes, Mig};
 
+use crate::asking::Alone;
 use crate::settings::{Dialect, MemoryUnit, Settings};
 
 /// More tickets than this on a node would not fit into the kubelet's messages and files.
@@ -58,6 +59,19 @@ pub enum ServedError {
         tickets: u64,
         /// What to do.
         hint: &'static str,
+    },
+    /// More tickets than a node can have, of a resource that another stands beside.
+    #[error(
+        "{resource} would need {tickets} device IDs on this node, and {MOST_TICKETS} are the most; \
+         it is only measured here, for containers that ask for {beside} too"
+    )]
+    Measured {
+        /// The resource.
+        resource: &'static str,
+        /// How many it would need.
+        tickets: u64,
+        /// What a container must ask for beside it.
+        beside: &'static str,
     },
 }
 
@@ -129,16 +143,38 @@ impl Served {
         }
     }
 
-    /// All tickets of a node with these devices, healthy or not.
-    pub fn ids(&self, inventory: &Inventory) -> Result<Vec<String>, ServedError> {
+    /// How many cards at most a container with so many tickets has a share of. Whole cards, of which
+    /// there may be more, are no shares.
+    pub fn cards_at_most(&self, tickets: usize) -> usize {
+        if self.form == Form::Sharers { tickets } else { 1 }
+    }
+
+    /// The variables of its container that are known when the tickets are drawn, before anyone knows
+    /// for which pod. `ids_hash` is the name of their set.
+    pub fn env(&self, tickets: usize, ids_hash: &str) -> Vec<(String, String)> {
+        self.dialect.speaks().early_env(tickets, ids_hash)
+    }
+
+    /// How many tickets a node with these devices has, healthy or not.
+    fn count(&self, inventory: &Inventory) -> Result<u64, ServedError> {
         let tickets: u64 = inventory.devices.iter().map(|device| self.tickets_of(device)).sum();
-        if tickets > MOST_TICKETS {
-            let hint = match self.dialect {
-                Dialect::Gpushare => "count it in GiB",
-                _ => "leave this dialect out on this node, or ask for compute instead",
-            };
-            return Err(ServedError::TooMany { resource: self.resource, tickets, hint });
+        if tickets <= MOST_TICKETS {
+            return Ok(tickets);
         }
+        let resource = self.resource;
+        if let Some(alone) = self.dialect.alone().filter(|alone| alone.resource == resource) {
+            return Err(ServedError::Measured { resource, tickets, beside: alone.beside });
+        }
+        let hint = match self.dialect {
+            Dialect::Gpushare => "count it in GiB",
+            _ => "leave this dialect out on this node",
+        };
+        Err(ServedError::TooMany { resource, tickets, hint })
+    }
+
+    /// All of them.
+    pub fn ids(&self, inventory: &Inventory) -> Result<Vec<String>, ServedError> {
+        let tickets = self.count(inventory)?;
         let mut ids = Vec::new();
         for device in &inventory.devices {
             let (card, count) = (device.index, self.tickets_of(device));
@@ -197,7 +233,22 @@ pub fn measured(settings: &Settings, inventory: &Inventory) -> Vec<(&'static str
             | Dialect::VgpuManager => {}
         }
     }
+    // What is too much for tickets.
+    all.extend(served(settings).iter().filter_map(|served| match served.count(inventory) {
+        Err(ServedError::Measured { resource, tickets, .. }) => Some((resource, tickets)),
+        Ok(_) | Err(ServedError::TooMany { .. }) => None,
+    }));
     all
+}
+
+/// What a node that offers `tickets` has for containers that ask for a resource without the one that
+/// identifies them elsewhere: all of it, unless there is so much that it is only measured.
+pub fn tickets_alone(tickets: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
+    let offered = |alone: Alone| {
+        let count = tickets.get(alone.resource).filter(|count| **count <= MOST_TICKETS)?;
+        Some((alone.tickets.to_owned(), *count))
+    };
+    Dialect::ALL.into_iter().filter_map(Dialect::alone).filter_map(offered).collect()
 }
 
 #[cfg(test)]
@@ -268,6 +319,39 @@ mod tests {
             "aliyun.com/gpu-mem would need 61440 device IDs on this node, and 50000 are the most; \
              count it in GiB"
         );
+    }
+
+    #[test]
+    fn memory_that_is_too_much_for_tickets_is_measured() {
+        let a100s = Profile::named("dgx-a100").unwrap().inventory("GPU").unwrap();
+        let settings = Settings::default();
+        let amounts = measured(&settings, &a100s);
+        let all: u64 = a100s.devices.iter().map(|device| device.memory.0).sum();
+        assert!(all > MOST_TICKETS);
+        assert!(amounts.contains(&("elasticgpu.io/gpu-memory", all)), "{amounts:?}");
+        let error = one(Dialect::Elastic, &settings)[1].ids(&a100s).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "elasticgpu.io/gpu-memory would need {all} device IDs on this node, and 50000 are the most; \
+                 it is only measured here, for containers that ask for elasticgpu.io/gpu-core too"
+            )
+        );
+        // In GiB there is room for tickets, and fewer cards of elastic-gpu have it too.
+        let named = |amounts: &[(&str, u64)], name: &str| amounts.iter().any(|(n, _)| *n == name);
+        assert!(!named(&amounts, "nano-gpu.io/gpu-memory"));
+        let mut few = t4s();
+        few.devices.truncate(2);
+        assert!(!named(&measured(&settings, &few), "elasticgpu.io/gpu-memory"));
+        assert_eq!(one(Dialect::Elastic, &settings)[1].ids(&few).unwrap().len(), 2 * 15360);
+    }
+
+    #[test]
+    fn memory_alone_has_tickets_only_where_they_are_counted() {
+        let (memory, alone) = ("elasticgpu.io/gpu-memory", Dialect::Elastic.alone().unwrap());
+        let of = |count| tickets_alone(&[(memory.to_owned(), count)].into());
+        assert_eq!(of(MOST_TICKETS), [(alone.tickets.to_owned(), MOST_TICKETS)]);
+        assert_eq!(of(MOST_TICKETS + 1), []);
     }
 
     #[test]

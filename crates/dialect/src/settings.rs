@@ -5,7 +5,7 @@ use std::fmt;
 
 use model::{Mebibytes, PolicyName};
 
-use crate::asking::Speaks;
+use crate::asking::{Alone, Speaks};
 use crate::core_memory::{ELASTIC, ELASTIC_COM, NANO_IO};
 use crate::gpushare::Gpushare;
 use crate::hami::Hami;
@@ -82,6 +82,11 @@ impl Dialect {
     /// The resource names that only measure.
     pub fn measure_resources(self) -> &'static [&'static str] {
         self.speaks().measures()
+    }
+
+    /// The identity resource that a node with too much of it only measures.
+    pub fn alone(self) -> Option<Alone> {
+        self.speaks().alone()
     }
 
     pub(crate) fn speaks(self) -> &'static dyn Speaks {

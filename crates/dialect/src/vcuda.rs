@@ -154,7 +154,11 @@ impl Speaks for Vcuda {
         }
     }
 
-    fn env(&self, _of: &EnvOf) -> Vec<(String, String)> {
+    fn env(&self, of: &EnvOf) -> Vec<(String, String)> {
+        self.early_env(0, of.ids_hash)
+    }
+
+    fn early_env(&self, _tickets: usize, _ids_hash: &str) -> Vec<(String, String)> {
         vec![("LD_LIBRARY_PATH".into(), "/usr/local/nvidia/lib64".into())]
     }
 

@@ -274,14 +274,14 @@ async fn hears(
 ) -> Option<model::DeviceId> {
     let heard = async {
         loop {
-            bench.machine.inject(Fault::Xid(card(place), 48)).unwrap();
+            bench.machine.inject(Fault::Xid(card(place), 48)).expect("a card that is there");
             let next = tokio::time::timeout(Duration::from_millis(200), events.recv());
             if let Ok(event) = next.await {
                 break event;
             }
         }
     };
-    let heard = tokio::time::timeout(Duration::from_secs(30), heard).await.unwrap();
+    let heard = tokio::time::timeout(Duration::from_secs(30), heard).await.expect("it is heard");
     heard.and_then(|event| event.device)
 }
 

@@ -23,13 +23,14 @@ pub fn facts(
         Quantity::parse(&text.0).ok()
     };
     let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(names::INVENTORY));
-    let tickets: BTreeMap<String, u64> = identities
+    let mut tickets: BTreeMap<String, u64> = identities
         .iter()
         .filter_map(|resource| {
             let offered = quantity(resource)?.whole()?;
             Some(((*resource).to_owned(), u64::try_from(offered).ok()?))
         })
         .collect();
+    tickets.extend(dialect::tickets_alone(&tickets));
     let labels = node.metadata.labels.as_ref();
     Ok(NodeFacts {
         name,
@@ -65,6 +66,21 @@ mod tests {
         assert_eq!(facts.tickets, BTreeMap::from([("a/b".to_owned(), 300)]));
         assert_eq!(facts.pool.as_deref(), Some("public"));
         assert_eq!(facts.inventory.unwrap().unwrap().devices.len(), 1);
+    }
+
+    #[test]
+    fn what_a_node_only_measures_is_no_ticket_for_who_asks_for_nothing_else() {
+        let alone = dialect::Dialect::Elastic.alone().unwrap();
+        for (amount, offered) in [("40960", true), ("655360", false)] {
+            let text = format!(
+                r#"{{"metadata":{{"name":"n"}},"status":{{"allocatable":{{"{}":"{amount}"}}}}}}"#,
+                alone.resource
+            );
+            let node: core::Node = serde_json::from_str(&text).unwrap();
+            let facts = facts(&node, &[alone.resource], None).unwrap();
+            assert!(facts.tickets.contains_key(alone.resource));
+            assert_eq!(facts.tickets.contains_key(alone.tickets), offered, "{amount}");
+        }
     }
 
     #[test]

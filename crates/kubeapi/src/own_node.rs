@@ -112,18 +112,20 @@ impl OwnNode {
         Ok(map.and_then(|map| map.data?.remove(key)))
     }
 
-    /// Renews the agent's Lease in `namespace`, with what was measured and what the agent lacks.
+    /// Renews the agent's Lease in `namespace`, with what was measured, what the agent lacks, and the
+    /// way in which devices come into containers.
     pub async fn beat(
         &self,
         namespace: &str,
         every: Duration,
         measured: &[(DeviceId, Measured)],
         lacks: &[&str],
+        way: &str,
     ) -> Result<(), OwnNodeError> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         let now = Timestamp::now();
         // What is left out of an apply is removed, so a lack that ended leaves nothing behind.
-        let mut annotations = json!({LOAD: encode_load(measured)});
+        let mut annotations = json!({LOAD: encode_load(measured), names::DEVICES_BY: way});
         if !lacks.is_empty() {
             annotations[names::LACKS] = json!(lacks.join(","));
         }

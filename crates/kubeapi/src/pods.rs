@@ -26,6 +26,8 @@ pub struct SeenPod {
     pub may_preempt: bool,
     /// The runtime's IDs of its containers that run or ran last, with their names.
     pub containers: Vec<(String, String)>,
+    /// Its containers that wait, with what the kubelet says about it.
+    pub waiting: Vec<(String, String)>,
 }
 
 impl SeenPod {
@@ -56,6 +58,16 @@ impl SeenPod {
             // As the API spells it.
             #[serde(rename = "containerID", default)]
             id: String,
+            #[serde(default)]
+            state: State,
+        }
+        #[derive(Deserialize, Default)]
+        struct State {
+            waiting: Option<Waiting>,
+        }
+        #[derive(Deserialize)]
+        struct Waiting {
+            message: Option<String>,
         }
         // Written anew without the field managers, which are half of a pod.
         let metadata = ObjectMeta { managed_fields: None, ..raw.metadata.clone() };
@@ -66,12 +78,15 @@ impl SeenPod {
         let pod = Pod::from_json(&text)?;
         let more: Spec = serde_json::from_str(spec)?;
         let status: Status = serde_json::from_str(status)?;
-        let started = status.init_container_statuses.into_iter().chain(status.container_statuses);
-        let containers = started.filter_map(|one| {
+        let started = || status.init_container_statuses.iter().chain(&status.container_statuses);
+        let containers = started().filter_map(|one| {
             let (_runtime, id) = one.id.split_once("://")?;
-            Some((id.to_owned(), one.name))
+            Some((id.to_owned(), one.name.clone()))
         });
-        let containers = containers.collect();
+        let waiting = started().filter_map(|one| {
+            Some((one.name.clone(), one.state.waiting.as_ref()?.message.clone()?))
+        });
+        let (containers, waiting) = (containers.collect(), waiting.collect());
         let nominated = status.nominated_node_name.filter(|name| !name.is_empty());
         Ok(Self {
             pod,
@@ -79,6 +94,7 @@ impl SeenPod {
             nominated: nominated.as_deref().and_then(|name| NodeName::parse(name).ok()),
             may_preempt: more.preemption_policy.as_deref() != Some("Never"),
             containers,
+            waiting,
         })
     }
 }

@@ -23,6 +23,9 @@ pub const LACKS: &str = "nano-gpu/lacks";
 /// In [`LACKS`]: the sight of the processes on the node's cards.
 pub const PROCESSES: &str = "processes";
 
+/// Annotation of an agent's Lease: in which way devices come into containers.
+pub const DEVICES_BY: &str = "nano-gpu/devices-by";
+
 /// Pod annotation: touched to wake a waiting pod when something became free.
 pub const RETRY: &str = "nano-gpu/retry";
 

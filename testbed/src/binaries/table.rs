@@ -7,6 +7,10 @@ pub enum Program {
     Etcd,
     /// The container runtime.
     Containerd,
+    /// An older one, which can be told to ignore CDI. Newer ones cannot.
+    OldContainerd,
+    /// And what that one leaves beside each pod.
+    OldShim,
     /// What containerd leaves beside each pod.
     Shim,
     /// containerd's own client, which loads images.
@@ -61,6 +65,14 @@ static CONTAINERD: Module = Module {
     name: "containerd",
     version: "v2.4.2",
     files: module_files!("containerd", ["go.mod", "go.sum", "tools.go"]),
+    version_variables: &["github.com/containerd/containerd/v2/version.Version"],
+    fixed_variables: &[],
+};
+
+static OLD_CONTAINERD: Module = Module {
+    name: "containerd",
+    version: "v2.1.9",
+    files: module_files!("containerd-2.1", ["go.mod", "go.sum", "tools.go"]),
     version_variables: &["github.com/containerd/containerd/v2/version.Version"],
     fixed_variables: &[],
 };
@@ -160,7 +172,8 @@ impl Program {
     ];
 
     /// Those that only some tests want, built when they are asked for.
-    pub const APART: [Self; 2] = [Self::Helm, Self::Kubeconform];
+    pub const APART: [Self; 4] =
+        [Self::Helm, Self::Kubeconform, Self::OldContainerd, Self::OldShim];
 
     /// The name of its file.
     pub fn file(self) -> &'static str {
@@ -175,6 +188,19 @@ impl Program {
                 "github.com/containerd/containerd/v2/cmd/containerd",
                 "containerd",
                 100,
+            ),
+            Self::OldContainerd => (
+                &OLD_CONTAINERD,
+                "github.com/containerd/containerd/v2/cmd/containerd",
+                // Beside the other one, among assets.
+                "containerd-2.1",
+                100,
+            ),
+            Self::OldShim => (
+                &OLD_CONTAINERD,
+                "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+                "containerd-2.1-shim-runc-v2",
+                8,
             ),
             Self::Shim => (
                 &CONTAINERD,

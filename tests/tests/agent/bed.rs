@@ -1,4 +1,4 @@
-//! Two nodes with simulated cards, and an agent on each, as a process.
+//! Three nodes with simulated cards, and an agent on each, as a process.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,7 +24,9 @@ use crate::processes::{Agent, machine, programs, simgpu};
 pub(crate) const BIG: &str = "node1";
 /// Four T4.
 pub(crate) const SMALL: &str = "node2";
-const PROFILES: [(&str, &str); 2] = [(BIG, "dgx-a100"), (SMALL, "t4x4")];
+/// Four T4 and a container runtime that ignores CDI.
+pub(crate) const OLD: &str = "node3";
+const PROFILES: [(&str, &str); 3] = [(BIG, "dgx-a100"), (SMALL, "t4x4"), (OLD, "t4x4")];
 /// Where the Leases are.
 pub(crate) const NAMESPACE: &str = "nanogpu-system";
 /// Where a node has its simulated driver, as the node sees it.
@@ -291,7 +293,8 @@ pub(crate) fn containers(pod: &Pod) -> Vec<String> {
 
 fn cluster() -> Result<&'static Cluster> {
     static MADE: OnceLock<()> = OnceLock::new();
-    let mut options = Options::new("agent").nodes(2).scheduler(CONFIG);
+    let mut options = Options::new("agent").nodes(3).scheduler(CONFIG);
+    options.without_cdi = vec![OLD.to_owned()];
     // Containers that end start again at once, so that stories need not wait.
     options.kubelet_config = format!(
         "crashLoopBackOff: {{maxContainerRestartPeriod: 1s}}\nstaticPodPath: {MANIFESTS}\n"
@@ -316,9 +319,13 @@ fn cluster() -> Result<&'static Cluster> {
         }
         let images = tempfile::tempdir()?;
         testbed::write_images(cluster.binaries(), images.path())?;
-        for (node, shape) in
-            [(BIG, "debian"), (SMALL, "debian"), (SMALL, "ubuntu"), (SMALL, "rhel")]
-        {
+        for (node, shape) in [
+            (BIG, "debian"),
+            (SMALL, "debian"),
+            (SMALL, "ubuntu"),
+            (SMALL, "rhel"),
+            (OLD, "debian"),
+        ] {
             cluster.load_image(node, &images.path().join(format!("{shape}.tar")))?;
         }
         let _ = MADE.set(());

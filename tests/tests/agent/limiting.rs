@@ -25,9 +25,9 @@ fn busy(bed: &Bed, own: &[i32]) -> Result<(u64, u64)> {
 }
 
 /// Puts our library onto the node, and says where, for an agent's `--limiter`.
-pub(crate) fn limiter(bed: &Bed) -> Result<String> {
+pub(crate) fn limiter(bed: &Bed, node: &str) -> Result<String> {
     let folder = "/var/lib/nanogpu/limiter";
-    let here = bed.cluster.layout().on_node(SMALL, folder);
+    let here = bed.cluster.layout().on_node(node, folder);
     std::fs::create_dir_all(&here)?;
     // A new file: containers of an earlier story may have the old one mapped.
     let _ = std::fs::remove_file(here.join("libnanogpu.so"));
@@ -38,7 +38,7 @@ pub(crate) fn limiter(bed: &Bed) -> Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_tenants_of_a_card_are_held_to_their_shares_and_a_third_to_its_memory() -> Result<()> {
     let bed = Bed::new().await?;
-    let library = limiter(&bed)?;
+    let library = limiter(&bed, SMALL)?;
     let limited = ["--isolation", "limiter", "--limiter", &library];
     let agent = bed.agent_with(SMALL, &limited).await?;
     let ns = bed.session.namespace("story-limited").await?;

@@ -1,4 +1,4 @@
-//! nanogpu-agent on two real nodes of simulated cards: a kubelet, a containerd and runc each. Most
+//! nanogpu-agent on three real nodes of simulated cards: a kubelet, a containerd and runc each. Most
 //! pods are bound by the tests, with a placement of their choice, those of `scheduled.rs` by our own
 //! scheduler; what each container got is read from inside it.
 
@@ -12,6 +12,8 @@ mod costing;
 mod deploying;
 #[cfg(test)]
 mod devices;
+#[cfg(test)]
+mod folders;
 #[cfg(test)]
 mod foreign;
 #[cfg(test)]

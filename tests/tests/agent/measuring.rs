@@ -108,7 +108,7 @@ async fn unmodified_loaders_find_the_driver_in_images_of_every_shape() -> Result
     shapes(&bed, "story-shapes").await?;
     drop(agent);
     // And our library in its place.
-    let limited = limiter(&bed)?;
+    let limited = limiter(&bed, SMALL)?;
     let _agent = bed.agent_with(SMALL, &["--isolation", "limiter", "--limiter", &limited]).await?;
     shapes(&bed, "story-shapes-limited").await
 }

@@ -148,3 +148,32 @@ async fn pods_of_every_dialect_get_what_the_scheduler_chose() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_that_is_too_much_for_tickets_is_shared_all_the_same() -> Result<()> {
+    let bed = Bed::new().await?;
+    let _agent = bed.agent(BIG).await?;
+    let inventory = bed.inventory(BIG).await?;
+    let all: u64 = inventory.devices.iter().map(|device| device.memory.0).sum();
+    ensure!(all > dialect::MOST_TICKETS, "{all} MiB could be counted");
+    bed.offered(BIG, "elasticgpu.io/gpu-memory", all).await?;
+    let _scheduler = scheduler(&bed).await?;
+    let ns = bed.session.namespace("story-measured").await?;
+    let both = json!({"elasticgpu.io/gpu-core": 40, "elasticgpu.io/gpu-memory": 20480});
+    let alone = json!({"elasticgpu.io/gpu-memory": 20480});
+    for (name, limits) in [("both", &both), ("alone", &alone)] {
+        let mut pod = using(name, &user("debian", limits, &["--device 0 --memory 256MiB"]));
+        pod["spec"]["schedulerName"] = json!("nanogpu");
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": BIG});
+        let pod: Pod = serde_json::from_value(pod)?;
+        bed.pods(&ns).create(&PostParams::default(), &pod).await?;
+    }
+    let pod = bed.session.running(&ns, "both").await?;
+    bed.got_its_own(&ns, "both", "main", &inventory).await?;
+    bed.uses_its_own(&ns, "both").await?;
+    let text = pod.annotations().get(model::names::PLACEMENT).context("placed")?;
+    ensure!(text.contains(":40%+20480Mi"), "{text}");
+    // Nobody would make it ready, so it never comes here, and its author is told what to add.
+    let told = "does not offer 20480 elasticgpu.io/gpu-memory without elasticgpu.io/gpu-core";
+    bed.told(&ns, "alone", told).await
+}

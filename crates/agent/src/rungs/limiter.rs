@@ -58,6 +58,20 @@ pub(super) fn equip(given: &Given<'_>, edits: &mut ContainerEdits) -> Result<(),
     Ok(())
 }
 
+/// Where a container with so many shares sees what is ours, and whether it is read-only.
+pub(super) fn places(cards: usize) -> Vec<(String, bool)> {
+    let mut places: Vec<_> =
+        REPLACED.iter().map(|name| (format!("{PRIVATE}/driver/{name}"), true)).collect();
+    places.push((format!("{PRIVATE}/{LIBRARY}"), true));
+    places.push((format!("/etc/{PRELOAD}"), true));
+    for place in 0..cards {
+        for (file, read_only) in [("limits", true), ("door", true), ("counters", false)] {
+            places.push((format!("{PRIVATE}/pages/{place}.{file}"), read_only));
+        }
+    }
+    places
+}
+
 /// The genuine library under its versioned name would be found by who looks for it.
 fn is_version_of_replaced(name: &str) -> bool {
     REPLACED.iter().any(|replaced| {

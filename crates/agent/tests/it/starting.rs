@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent::args::Args;
+use agent::laying::may_make_nodes;
 use agent::pods::Pods;
+use agent::probing::Prober;
 use agent::records::Records;
 use agent::refusal::Refusal;
 use agent::rungs::Rung;
@@ -109,7 +111,15 @@ impl Bench {
             Arc::new(Profile::named("dgx-a100").unwrap().inventory("GPU").unwrap());
         let seen = watch::channel(inventory).1;
         let kind = Kind::parse(KIND).unwrap();
-        Starter::new(settings, kind, specs, records, pods, None, seen, None)
+        let prober = Arc::new(Prober::new(
+            settings.handing,
+            may_make_nodes(&settings.pages.here),
+            specs.clone(),
+            pods.clone(),
+            settings.proc.clone(),
+            settings.pages.here.join(".no-cdi"),
+        ));
+        Starter::new(settings, kind, specs, records, pods, None, seen, None, prober)
     }
 
     async fn start(&self, n: usize) -> Result<(), Refusal> {

@@ -132,6 +132,7 @@ async fn nodes(cluster: &Cluster, space: &str, now: jiff::Timestamp) -> Result<V
 
 fn seen(node: &core::Node, lease: Option<&Lease>, now: jiff::Timestamp) -> Node {
     let name = node.metadata.name.clone().unwrap_or_default();
+    let told = lease.and_then(|lease| lease.metadata.annotations.as_ref());
     let system = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     let annotations = node.metadata.annotations.as_ref();
     let inventory = annotations.and_then(|all| all.get(names::INVENTORY)).map(|text| {
@@ -146,6 +147,7 @@ fn seen(node: &core::Node, lease: Option<&Lease>, now: jiff::Timestamp) -> Node 
         inventory,
         silence: lease.and_then(|lease| silence(lease, now)),
         lacks: lease.map(lacks).unwrap_or_default(),
+        devices_by: told.and_then(|all| all.get(names::DEVICES_BY)).cloned(),
         sign: sign(node),
         name,
     }

@@ -240,20 +240,53 @@ fn kubelets(ours: &[&Node]) -> Verdict {
     warn(what, &format!("older than 1.31: {}", listed(&old)), todo)
 }
 
+/// By what runtimes do, as agents see it; where none has done anything yet, by their versions.
 fn runtimes(ours: &[&Node]) -> Verdict {
     let what = "container runtime";
+    let told = |way: &str| {
+        named(ours, |node| (node.devices_by.as_deref() == Some(way)).then_some(&node.runtime))
+    };
+    let (ignored, missed, folders) = (told("cdi-ignored"), told("cdi-missed"), told("folders"));
+    if !ignored.is_empty() {
+        let todo = "set enable_cdi = true in containerd's configuration and restart it, or agent.devicesBy=folders of the chart; no container with a GPU starts there";
+        return fail(what, &format!("CDI is ignored: {}", listed(&ignored)), todo);
+    }
+    if !missed.is_empty() {
+        let todo = "agent.cdiRoot of the chart must be one of the runtime's cdi_spec_dirs";
+        let said = format!("specs are not found: {}", listed(&missed));
+        return fail(what, &said, todo);
+    }
+    let ours: Vec<&Node> = ours
+        .iter()
+        .copied()
+        .filter(|node| !matches!(node.devices_by.as_deref(), Some("cdi" | "folders")))
+        .collect();
+    let ours = ours.as_slice();
     let without =
         named(ours, |node| (reads_cdi(&node.runtime) == Some(false)).then_some(&node.runtime));
+    if without.is_empty() && !folders.is_empty() {
+        let said = format!("by folders and not by CDI: {}", listed(&folders));
+        return warn(
+            what,
+            &said,
+            "it works, but variables that depend on the pod are not set; enable CDI",
+        );
+    }
     if without.is_empty() {
         let unclear =
             named(ours, |node| reads_cdi(&node.runtime).is_none().then_some(&node.runtime));
         if unclear.is_empty() {
-            return ok(what, "all of a version that reads CDI");
+            let said = if ours.is_empty() {
+                "all resolve CDI devices"
+            } else {
+                "all resolve CDI devices, or are of a version that can"
+            };
+            return ok(what, said);
         }
         let said = format!("not known to read CDI or not: {}", listed(&unclear));
         return warn(what, &said, "see whether they do: cards are handed out by CDI");
     }
-    let todo = "containerd 1.7 or CRI-O 1.28 and newer hand out cards by CDI; the folder scheme for others is not there yet";
+    let todo = "containerd 1.7 or CRI-O 1.28 and newer hand out cards by CDI; for others set agent.devicesBy=folders of the chart";
     fail(what, &format!("no CDI: {}", listed(&without)), todo)
 }
 
@@ -316,6 +349,37 @@ fn fail(what: &'static str, found: &str, todo: &str) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn node(runtime: &str, devices_by: Option<&str>) -> Node {
+        Node {
+            name: "n".into(),
+            kubelet: "v1.36.3".into(),
+            runtime: runtime.into(),
+            devices_by: devices_by.map(str::to_owned),
+            lacks: Vec::new(),
+            inventory: None,
+            silence: Some(0),
+            sign: None,
+        }
+    }
+
+    #[test]
+    fn what_a_runtime_does_counts_more_than_its_version() {
+        let old = "containerd://1.6.33";
+        let new = "containerd://2.1.9";
+        for (runtime, told, level) in [
+            (old, None, Level::Fail),
+            (old, Some("untried"), Level::Fail),
+            (old, Some("cdi"), Level::Ok),
+            (old, Some("folders"), Level::Warn),
+            (new, None, Level::Ok),
+            (new, Some("cdi-ignored"), Level::Fail),
+            (new, Some("cdi-missed"), Level::Fail),
+        ] {
+            let found = runtimes(&[&node(runtime, told)]);
+            assert_eq!(found.level, level, "{runtime} {told:?}: {found:?}");
+        }
+    }
 
     #[test]
     fn versions_are_told_apart() {

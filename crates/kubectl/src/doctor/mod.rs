@@ -56,6 +56,8 @@ pub struct Node {
     pub kubelet: String,
     /// Its container runtime and version.
     pub runtime: String,
+    /// In which way its agent says that devices come into containers.
+    pub devices_by: Option<String>,
     /// Its inventory: how many cards, how many of them sick and cordoned; or why it cannot be read.
     pub inventory: Option<Result<Cards, String>>,
     /// For how many milliseconds its agent has been silent.

@@ -10,6 +10,7 @@ fn node(name: &str, cards: usize) -> Node {
         name: name.into(),
         kubelet: "v1.36.3".into(),
         runtime: "containerd://2.1.9".into(),
+        devices_by: Some("cdi".into()),
         inventory: Some(Ok(Cards { all: cards, ..Cards::default() })),
         silence: Some(3_000),
         lacks: Vec::new(),
@@ -54,6 +55,7 @@ fn what_is_wrong_is_named_with_what_to_do() {
     nodes[1].silence = Some(300_000);
     nodes[1].kubelet = "v1.29.4".into();
     nodes[1].runtime = "docker://26.1.0".into();
+    nodes[1].devices_by = None;
     let sign = Some("nvidia.com/gpu".into());
     nodes.push(Node { inventory: None, silence: None, sign, ..node("gpu-c", 0) });
     nodes.push(Node { inventory: None, silence: None, sign: None, ..node("cpu-1", 0) });

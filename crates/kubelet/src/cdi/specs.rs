@@ -6,11 +6,14 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT,
+};
 use rustix::io::Errno;
 
 use super::names::check_device_name;
@@ -24,6 +27,13 @@ const TEMPORARY: &str = ".tmp";
 
 /// How the name of a file ends that was set aside.
 const ASIDE: &str = ".aside";
+
+/// When a spec that nobody has read yet was read last: long ago. Most file systems write down only
+/// the first reading after a change, which is the one that matters.
+const UNREAD: Timestamps = Timestamps {
+    last_access: Timespec { tv_sec: 1, tv_nsec: 0 },
+    last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+};
 
 /// A folder of spec files, such as `/var/run/cdi`.
 ///
@@ -138,8 +148,10 @@ impl Specs {
         let folder = self.handle()?;
         let failed =
             |source: io::Error| SpecsError::File { act: Act::Write, path: path.clone(), source };
-        let (temporary, mut file) = create_temporary(&folder, stem).map_err(failed)?;
-        let put = file.write_all(&text).and_then(|()| file.sync_all()).and_then(|()| {
+        let (temporary, file) = create_temporary(&folder, stem).map_err(failed)?;
+        let unread = || rustix::fs::futimens(&file, &UNREAD).map_err(io::Error::from);
+        let put = (&file).write_all(&text).and_then(|()| unread()).and_then(|()| {
+            file.sync_all()?;
             let name = file_name(stem);
             rustix::fs::renameat_with(&folder, &temporary, &folder, &name, RenameFlags::NOREPLACE)?;
             Ok(())
@@ -165,7 +177,13 @@ impl Specs {
             |source: io::Error| SpecsError::File { act: Act::Read, path: path.clone(), source };
         // A pipe that someone left there must not hold us up.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match rustix::fs::openat(self.handle()?, file_name(stem), flags, Mode::empty()) {
+        let folder = self.handle()?;
+        let open = |flags| rustix::fs::openat(&folder, file_name(stem), flags, Mode::empty());
+        // Our own reading says nothing of others. Where the file is somebody else's, it counts.
+        let file = match open(flags | OFlags::NOATIME).or_else(|errno| match errno {
+            Errno::PERM => open(flags),
+            other => Err(other),
+        }) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(failed(errno.into())),
@@ -182,6 +200,30 @@ impl Specs {
             .map_err(|source| SpecsError::NotASpec { path: path.clone(), source })?;
         spec.check().map_err(|source| SpecsError::Invalid { path: path.clone(), source })?;
         Ok(Some(spec))
+    }
+
+    /// Whether anybody but us has read a spec since it was written: a runtime that resolves CDI
+    /// devices has, before it made the container. Nothing if the spec is gone, or the file system does
+    /// not keep such times.
+    ///
+    /// To be asked once: where nobody has, it is read here, to see that this would have been kept.
+    pub fn was_read(&self, stem: &str) -> Result<Option<bool>, SpecsError> {
+        let path = self.path(stem)?;
+        let failed =
+            |source: io::Error| SpecsError::File { act: Act::Read, path: path.clone(), source };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(self.handle()?, file_name(stem), flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(failed(errno.into())),
+        };
+        let is_unread = || file.metadata().map(|seen| seen.atime() == UNREAD.last_access.tv_sec);
+        if !is_unread().map_err(failed)? {
+            return Ok(Some(true));
+        }
+        (&file).read_exact(&mut [0]).map_err(failed)?;
+        let is_kept = !is_unread().map_err(failed)?;
+        Ok(is_kept.then_some(false))
     }
 
     /// The stems of all specs that begin with `prefix`, in order. Other people's files are in the

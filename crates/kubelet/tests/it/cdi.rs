@@ -59,6 +59,19 @@ fn a_spec_is_the_json_that_runtimes_read() {
 }
 
 #[test]
+fn a_spec_tells_whether_others_have_read_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let specs = Specs::open(dir.path()).unwrap();
+    assert_eq!(specs.was_read("nano-gpu-a").unwrap(), None);
+    specs.write("nano-gpu-a", &spec("a")).unwrap();
+    specs.read("nano-gpu-a").unwrap();
+    assert_eq!(specs.was_read("nano-gpu-a").unwrap(), Some(false), "we are no others");
+    let path = specs.write("nano-gpu-b", &spec("b")).unwrap();
+    fs::read(&path).unwrap();
+    assert_eq!(specs.was_read("nano-gpu-b").unwrap(), Some(true));
+}
+
+#[test]
 fn a_spec_is_written_once_read_back_listed_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let specs = Specs::open(dir.path().join("run/cdi")).unwrap();

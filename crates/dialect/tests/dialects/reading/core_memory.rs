@@ -54,7 +54,8 @@ fn defect_13_both_spellings_of_elastic_gpu_are_understood() {
 #[test]
 fn either_resource_draws_its_own_tickets() {
     let asked = pod().app("a", &[(CORE, "30"), (MEMORY, "512")]).app("b", &[(MEMORY, "256")]);
-    let tickets = [(CORE.to_owned(), 30), (MEMORY.to_owned(), 768)];
+    let alone = Dialect::Elastic.alone().unwrap().tickets;
+    let tickets = [(CORE.to_owned(), 30), (MEMORY.to_owned(), 768), (alone.to_owned(), 256)];
     assert_eq!(asked.read().request.tickets, tickets);
 }
 
