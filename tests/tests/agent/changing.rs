@@ -104,7 +104,7 @@ async fn a_card_that_is_plugged_in_is_sold() -> Result<()> {
     let three = three_cards(&bed).await;
     bed.simgpu(SMALL, &["fault", "absent", "3", "--off"])?;
     std::fs::rename(&away, &node)?;
-    let _agent = three?;
+    let (_agent, ns) = three?;
 
     let four = |now: &Inventory| now.devices.len() == 4;
     let inventory = inventory_is(&bed, SMALL, "four cards", four).await?;
@@ -115,15 +115,15 @@ async fn a_card_that_is_plugged_in_is_sold() -> Result<()> {
     pod["spec"]["schedulerName"] = json!("nanogpu");
     pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": SMALL});
     let pod: Pod = serde_json::from_value(pod)?;
-    bed.pods("story-plugged").create(&PostParams::default(), &pod).await?;
-    let pod = bed.session.running("story-plugged", "comes").await?;
+    bed.pods(&ns).create(&PostParams::default(), &pod).await?;
+    let pod = bed.session.running(&ns, "comes").await?;
     let text = pod.annotations().get(model::names::PLACEMENT).context("no placement")?;
     ensure!(text.contains(inventory.devices[3].id.as_str()), "{text}");
-    bed.got_its_own("story-plugged", "comes", "main", &inventory).await
+    bed.got_its_own(&ns, "comes", "main", &inventory).await
 }
 
-/// An agent on a node of three cards, all of them held.
-async fn three_cards(bed: &Bed) -> Result<Agent> {
+/// An agent on a node of three cards, all of them held, and the namespace of who holds them.
+async fn three_cards(bed: &Bed) -> Result<(Agent, String)> {
     let agent = Agent::start(bed.cluster, SMALL, &[], &[])?;
     agent.ready().await?;
     bed.offered(SMALL, RESOURCE, 300).await?;
@@ -137,5 +137,5 @@ async fn three_cards(bed: &Bed) -> Result<Agent> {
     for n in 0..3 {
         bed.session.running(&ns, &format!("holds-{n}")).await?;
     }
-    Ok(agent)
+    Ok((agent, ns))
 }

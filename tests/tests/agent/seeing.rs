@@ -35,12 +35,12 @@ async fn says(agent: &Agent, text: &str) -> Result<String> {
 async fn an_agent_that_cannot_see_processes_says_so_and_hurts_nobody() -> Result<()> {
     let bed = Bed::new().await?;
     bed.session.apply("default", EVICTION).await?;
-    let library = limiter(&bed)?;
+    let library = limiter(&bed, SMALL)?;
     bed.simgpu(SMALL, &["fault", "nameless"])?;
     let blind = blind(&bed, &library).await;
     // First of all, so that a failure here is no other story's.
     bed.simgpu(SMALL, &["fault", "nameless", "--off"])?;
-    let (agent, id) = blind?;
+    let (agent, ns, id) = blind?;
     let text = says(&agent, SEES).await?;
     bed.told("default", SMALL, "whose processes use the devices is seen again").await?;
     let used = value(&text, "nanogpu_container_memory_used_bytes", &["pod=\"tenant\"", &id]);
@@ -55,7 +55,7 @@ async fn an_agent_that_cannot_see_processes_says_so_and_hurts_nobody() -> Result
     let agent = bed.agent_with(SMALL, &limited).await?;
     let text = says(&agent, BLIND).await?;
     nothing_is_strange(&text, &id)?;
-    let pod = bed.session.running("story-blind", "tenant").await?;
+    let pod = bed.session.running(&ns, "tenant").await?;
     ensure!(pod.metadata.deletion_timestamp.is_none(), "it was evicted");
     Ok(())
 }
@@ -70,7 +70,8 @@ fn nothing_is_strange(text: &str, id: &str) -> Result<()> {
     Ok(())
 }
 
-async fn blind(bed: &Bed, library: &str) -> Result<(Agent, String)> {
+/// An agent that sees nothing, the namespace of its tenant and the card of that.
+async fn blind(bed: &Bed, library: &str) -> Result<(Agent, String, String)> {
     let limited = ["--isolation", "limiter", "--limiter", library, "--evict"];
     let agent = bed.agent_with(SMALL, &limited).await?;
     let ns = bed.session.namespace("story-blind").await?;
@@ -98,5 +99,5 @@ async fn blind(bed: &Bed, library: &str) -> Result<(Agent, String)> {
         ensure!(started.elapsed() < Duration::from_mins(1), "doctor is not told");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    Ok((agent, id))
+    Ok((agent, ns, id))
 }
