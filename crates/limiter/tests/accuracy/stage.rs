@@ -259,7 +259,9 @@ impl Stage {
         let (after, to) = self.used();
         #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
         let percent = |used: u64| used as f64 * 100.0 / (to - from) as f64;
-        after.iter().zip(before).map(|(after, before)| percent(after - before)).collect()
+        // Of many processes that ended, as a fork bomb's, the machine forgets the oldest.
+        let each = after.iter().zip(before);
+        each.map(|(after, before)| percent(after.saturating_sub(before))).collect()
     }
 
     fn waits(&self, container: usize) -> PathBuf {
