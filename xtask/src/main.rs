@@ -70,11 +70,8 @@ enum Tier {
 }
 
 /// The demo without a cluster.
-const DRY: Invocation = Invocation {
-    env: &[],
-    unset: &[],
-    line: &["cargo", "run", "--quiet", "-p", "stories", "--example", "demo"],
-};
+const DRY: Invocation =
+    Invocation { env: &[], unset: &[], line: "cargo run --quiet -p stories --example demo" };
 
 fn main() -> ExitCode {
     match run(&Cli::parse().command) {

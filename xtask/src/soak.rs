@@ -21,17 +21,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("PROPTEST_CASES", "200000")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "--release",
-                "-p",
-                "stories",
-                "--test",
-                "laws",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test --release -p stories --test laws -- --nocapture",
         },
     },
     Soak {
@@ -41,7 +31,7 @@ const SOAKS: &[Soak] = &[
             env: &[("NANOGPU_FUZZ_SECONDS", "60")],
             // A count left over in the shell would end a target before its time is up.
             unset: &["BOLERO_RANDOM_ITERATIONS"],
-            line: &["cargo", "test", "--release", "--workspace", "fuzz_"],
+            line: "cargo test --release --workspace fuzz_",
         },
     },
     Soak {
@@ -50,18 +40,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "--release",
-                "-p",
-                "sim",
-                "--test",
-                "openb",
-                "--",
-                "--ignored",
-                "--nocapture",
-            ],
+            line: "cargo test --release -p sim --test openb -- --ignored --nocapture",
         },
     },
     Soak {
@@ -70,18 +49,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_KILL_PROCESSES", "64"), ("NANOGPU_KILL_ROUNDS", "10000")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "--release",
-                "-p",
-                "machine",
-                "--test",
-                "it",
-                "kill",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test --release -p machine --test it kill -- --nocapture",
         },
     },
     Soak {
@@ -90,18 +58,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_CUDA_PROCESSES", "64"), ("NANOGPU_CUDA_ROUNDS", "10000")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "--release",
-                "-p",
-                "cuda",
-                "--test",
-                "it",
-                "stress",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test --release -p cuda --test it stress -- --nocapture",
         },
     },
     Soak {
@@ -110,19 +67,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[],
             unset: &["LIMITER_CELLS", "LIMITER_SECONDS", "LIMITER_LIBRARY"],
-            line: &[
-                "cargo",
-                "test",
-                "--release",
-                "-p",
-                "limiter",
-                "--test",
-                "accuracy",
-                "the_whole_table",
-                "--",
-                "--ignored",
-                "--nocapture",
-            ],
+            line: "cargo test --release -p limiter --test accuracy the_whole_table -- --ignored --nocapture",
         },
     },
     Soak {
@@ -131,17 +76,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("RUSTFLAGS", "--cfg loom")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "--release",
-                "-p",
-                "page",
-                "--lib",
-                "orders",
-                "--target-dir",
-                "target/loom",
-            ],
+            line: "cargo test --release -p page --lib orders --target-dir target/loom",
         },
     },
     Soak {
@@ -150,18 +85,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[],
             unset: &["NANOGPU_GENUINE_DRIVERS"],
-            line: &[
-                "cargo",
-                "test",
-                "-p",
-                "limiter",
-                "--test",
-                "it",
-                "genuine",
-                "--",
-                "--ignored",
-                "--nocapture",
-            ],
+            line: "cargo test -p limiter --test it genuine -- --ignored --nocapture",
         },
     },
     Soak {
@@ -170,17 +94,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_ROUNDS", "200")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "-p",
-                "stories",
-                "--test",
-                "scheduling",
-                "rounds",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test -p stories --test scheduling rounds -- --nocapture",
         },
     },
     Soak {
@@ -189,17 +103,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_LOAD_NODES", "1000")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "-p",
-                "stories",
-                "--test",
-                "scheduling",
-                "throughput",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test -p stories --test scheduling throughput -- --nocapture",
         },
     },
     Soak {
@@ -208,17 +112,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_SIM_NODES", "300")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "-p",
-                "stories",
-                "--test",
-                "scheduling",
-                "simulated",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test -p stories --test scheduling simulated -- --nocapture",
         },
     },
     Soak {
@@ -227,17 +121,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_SIZE_NODES", "5000"), ("NANOGPU_SIZE_PODS", "20000")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "-p",
-                "stories",
-                "--test",
-                "scheduling",
-                "size",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test -p stories --test scheduling size -- --nocapture",
         },
     },
     Soak {
@@ -246,7 +130,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[],
             unset: &[],
-            line: &["cargo", "bench", "-p", "scheduler", "--bench", "verbs"],
+            line: "cargo bench -p scheduler --bench verbs",
         },
     },
     Soak {
@@ -255,7 +139,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_CHURN_SECONDS", "600")],
             unset: &[],
-            line: &["cargo", "test", "-p", "stories", "--test", "agent", "--", "--test-threads=1"],
+            line: "cargo test -p stories --test agent -- --test-threads=1",
         },
     },
     Soak {
@@ -264,18 +148,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_BENCH", "1")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "--release",
-                "-p",
-                "agent",
-                "--test",
-                "it",
-                "how_long",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test --release -p agent --test it how_long -- --nocapture",
         },
     },
     Soak {
@@ -284,17 +157,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_BENCH", "1")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "-p",
-                "stories",
-                "--test",
-                "agent",
-                "costing",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test -p stories --test agent costing -- --nocapture",
         },
     },
     Soak {
@@ -303,17 +166,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_KILLS", "2000")],
             unset: &[],
-            line: &[
-                "cargo",
-                "test",
-                "-p",
-                "limiter",
-                "--test",
-                "it",
-                "processes_killed",
-                "--",
-                "--nocapture",
-            ],
+            line: "cargo test -p limiter --test it processes_killed -- --nocapture",
         },
     },
 ];

@@ -41,7 +41,8 @@ pub(crate) struct Invocation {
     pub(crate) env: &'static [(&'static str, &'static str)],
     /// Variables that must not be inherited.
     pub(crate) unset: &'static [&'static str],
-    pub(crate) line: &'static [&'static str],
+    /// Its words have no spaces in them.
+    pub(crate) line: &'static str,
 }
 
 /// Runs `steps` in order and stops at the first that fails.
@@ -104,9 +105,10 @@ impl fmt::Display for Action {
 impl Invocation {
     /// Runs it with our input and output, and fails if it does.
     pub(crate) fn run(&self, root: &Path) -> anyhow::Result<()> {
-        let [program, args @ ..] = self.line else { bail!("an empty command line") };
+        let mut words = self.line.split_whitespace();
+        let program = words.next().context("an empty command line")?;
         let mut command = Command::new(executable(root, program));
-        command.args(args).current_dir(root).envs(self.env.iter().copied());
+        command.args(words).current_dir(root).envs(self.env.iter().copied());
         as_by_hand(&mut command);
         for name in self.unset {
             command.env_remove(name);
@@ -159,8 +161,7 @@ impl fmt::Display for Invocation {
         for (name, value) in self.env {
             write!(f, "{name}={} ", quoted(value))?;
         }
-        let words: Vec<String> = self.line.iter().map(|word| quoted(word)).collect();
-        f.write_str(&words.join(" "))
+        f.write_str(self.line)
     }
 }
 
@@ -187,7 +188,7 @@ mod tests {
         let invocation = Invocation {
             env: &[("RUSTDOCFLAGS", "-D warnings")],
             unset: &["OTHER"],
-            line: &["cargo", "doc"],
+            line: "cargo doc",
         };
         assert_eq!(invocation.to_string(), "env -u OTHER RUSTDOCFLAGS='-D warnings' cargo doc");
     }
@@ -208,15 +209,15 @@ mod tests {
 
     #[test]
     fn what_is_done_already_is_not_done_again() {
-        let otherwise = Invocation { env: &[], unset: &[], line: &["false"] };
+        let otherwise = Invocation { env: &[], unset: &[], line: "false" };
         assert!(Action::Unless { done: |_| true, otherwise }.run(Path::new(".")).is_ok());
-        let otherwise = Invocation { env: &[], unset: &[], line: &["false"] };
+        let otherwise = Invocation { env: &[], unset: &[], line: "false" };
         assert!(Action::Unless { done: |_| false, otherwise }.run(Path::new(".")).is_err());
     }
 
     #[test]
     fn a_command_that_fails_is_an_error() {
-        let invocation = Invocation { env: &[], unset: &[], line: &["false"] };
+        let invocation = Invocation { env: &[], unset: &[], line: "false" };
         assert!(invocation.run(Path::new(".")).is_err());
     }
 }

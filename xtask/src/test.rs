@@ -16,53 +16,24 @@ const DENY: &str = "target/tools/bin/cargo-deny";
 /// Cheapest first: a broken rule should not wait for a compiler.
 const FAST: &[Step] = &[
     Step { name: "tidy", action: Action::Here { run: tidy::run, again: "cargo xtask tidy" } },
-    cargo("fmt", &["cargo", "fmt", "--all", "--check"]),
-    cargo(
-        "clippy",
-        &[
-            "cargo",
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--all-features",
-            "--",
-            "-D",
-            "warnings",
-        ],
-    ),
-    cargo("tests", &["cargo", "test", "--workspace", "--all-features"]),
+    cargo("fmt", "cargo fmt --all --check"),
+    cargo("clippy", "cargo clippy --workspace --all-targets --all-features -- -D warnings"),
+    cargo("tests", "cargo test --workspace --all-features"),
     Step {
         name: "docs",
         action: Action::Command(Invocation {
             env: &[("RUSTDOCFLAGS", "-D warnings")],
             unset: &[],
-            line: &["cargo", "doc", "--workspace", "--no-deps"],
+            line: "cargo doc --workspace --no-deps",
         }),
     },
 ];
 
 /// What needs the network the first time: programs of others, kept in the user's cache.
 const CLIENTS: &[Step] = &[
-    cargo(
-        "clients",
-        &[
-            "cargo",
-            "test",
-            "-p",
-            "simgpu",
-            "--test",
-            "it",
-            "clients",
-            "--",
-            "--ignored",
-            "--nocapture",
-        ],
-    ),
+    cargo("clients", "cargo test -p simgpu --test it clients -- --ignored --nocapture"),
     // The same programs, which are installed now, with the limiter before the driver.
-    cargo(
-        "limited clients",
-        &["cargo", "test", "-p", "limiter", "--test", "it", "clients", "--", "--ignored"],
-    ),
+    cargo("limited clients", "cargo test -p limiter --test it clients -- --ignored"),
 ];
 
 /// Every order of the steps that processes take in a page they share. A minute, most of it to build.
@@ -71,17 +42,7 @@ const ORDERS: &[Step] = &[Step {
     action: Action::Command(Invocation {
         env: &[("RUSTFLAGS", "--cfg loom")],
         unset: &[],
-        line: &[
-            "cargo",
-            "test",
-            "--release",
-            "-p",
-            "page",
-            "--lib",
-            "orders",
-            "--target-dir",
-            "target/loom",
-        ],
+        line: "cargo test --release -p page --lib orders --target-dir target/loom",
     }),
 }];
 
@@ -90,14 +51,14 @@ const DEPENDENCIES: &[Step] = &[
     Step { name: "tools", action: Action::Unless { done: has_deny, otherwise: INSTALL } },
     // Advisories are left out: they need a database from the internet, and would turn a build
     // red without a change of ours.
-    cargo("deny", &[DENY, "--locked", "check", "bans", "licenses", "sources"]),
+    cargo("deny", "target/tools/bin/cargo-deny --locked check bans licenses sources"),
 ];
 
 /// All programs, as the tests use them.
 pub(crate) const BUILD: Invocation = Invocation {
     env: &[],
     unset: &[],
-    line: &["cargo", "build", "--workspace", "--all-features", "--lib", "--bins"],
+    line: "cargo build --workspace --all-features --lib --bins",
 };
 
 /// On a real Kubernetes. Everything is built as the tests above were, with the workspace and all
@@ -105,104 +66,38 @@ pub(crate) const BUILD: Invocation = Invocation {
 const CLUSTER: &[Step] = &[
     on_a_cluster("build", BUILD.line),
     // Builds the programs of Kubernetes if they are not in the cache.
-    on_a_cluster("programs", &["target/debug/testbed", "programs"]),
+    on_a_cluster("programs", "target/debug/testbed programs"),
     on_a_cluster(
         "testbed",
-        &[
-            "cargo",
-            "test",
-            "--workspace",
-            "--all-features",
-            "--test",
-            "cluster",
-            "--test",
-            "lifecycle",
-        ],
+        "cargo test --workspace --all-features --test cluster --test lifecycle",
     ),
     // One after another: they break and configure what they share.
     on_a_cluster(
         "scheduling",
-        &[
-            "cargo",
-            "test",
-            "--workspace",
-            "--all-features",
-            "--test",
-            "scheduling",
-            "--",
-            "--test-threads=1",
-        ],
+        "cargo test --workspace --all-features --test scheduling -- --test-threads=1",
     ),
-    on_a_cluster(
-        "kubectl",
-        &["cargo", "test", "--workspace", "--all-features", "--test", "kubectl"],
-    ),
+    on_a_cluster("kubectl", "cargo test --workspace --all-features --test kubectl"),
     // In a Chromium, which is installed if it is missing.
     on_a_cluster(
         "dashboard",
-        &[
-            "cargo",
-            "test",
-            "--workspace",
-            "--all-features",
-            "--test",
-            "dashboard",
-            "--",
-            "--test-threads=1",
-        ],
+        "cargo test --workspace --all-features --test dashboard -- --test-threads=1",
     ),
-    on_a_cluster(
-        "agent",
-        &[
-            "cargo",
-            "test",
-            "--workspace",
-            "--all-features",
-            "--test",
-            "agent",
-            "--",
-            "--test-threads=1",
-        ],
-    ),
+    on_a_cluster("agent", "cargo test --workspace --all-features --test agent -- --test-threads=1"),
     // The chart, by a real helm: checked, installed, used, upgraded, taken away.
     on_a_cluster(
         "install",
-        &[
-            "cargo",
-            "test",
-            "--workspace",
-            "--all-features",
-            "--test",
-            "install",
-            "--",
-            "--test-threads=1",
-        ],
+        "cargo test --workspace --all-features --test install -- --test-threads=1",
     ),
-    on_a_cluster(
-        "kubeadm",
-        &["cargo", "test", "--workspace", "--all-features", "--test", "kubeadm"],
-    ),
-    on_a_cluster(
-        "takeovers",
-        &["cargo", "test", "--workspace", "--all-features", "--test", "takeovers"],
-    ),
+    on_a_cluster("kubeadm", "cargo test --workspace --all-features --test kubeadm"),
+    on_a_cluster("takeovers", "cargo test --workspace --all-features --test takeovers"),
     // What the README's first command shows, with every act checked.
-    on_a_cluster("demo", &["target/debug/nanogpu-demo", "--once"]),
+    on_a_cluster("demo", "target/debug/nanogpu-demo --once"),
 ];
 
 const INSTALL: Invocation = Invocation {
     env: &[],
     unset: &[],
-    line: &[
-        "cargo",
-        "install",
-        "cargo-deny",
-        "--version",
-        DENY_VERSION,
-        "--locked",
-        "--root",
-        "target/tools",
-    ],
+    line: "cargo install cargo-deny --version 0.20.2 --locked --root target/tools",
 };
 
 /// The everyday loop.
@@ -218,7 +113,7 @@ pub(crate) fn all(root: &Path) -> anyhow::Result<()> {
     )
 }
 
-const fn on_a_cluster(name: &'static str, line: &'static [&'static str]) -> Step {
+const fn on_a_cluster(name: &'static str, line: &'static str) -> Step {
     let then = Invocation { env: &[], unset: &[], line };
     Step { name, action: Action::Where { possible: can_run_a_cluster, then } }
 }
@@ -243,7 +138,7 @@ fn is_roots(_: &std::fs::Metadata) -> bool {
     false
 }
 
-const fn cargo(name: &'static str, line: &'static [&'static str]) -> Step {
+const fn cargo(name: &'static str, line: &'static str) -> Step {
     Step { name, action: Action::Command(Invocation { env: &[], unset: &[], line }) }
 }
 
@@ -270,6 +165,13 @@ mod tests {
         assert!(names_version("cargo-deny 0.20.2\n", "0.20.2"));
         assert!(!names_version("cargo-deny 0.20.21\n", "0.20.2"));
         assert!(!names_version("", "0.20.2"));
+    }
+
+    #[test]
+    fn what_is_installed_is_what_is_asked_for() {
+        assert!(INSTALL.line.contains(&format!("--version {DENY_VERSION} ")));
+        let deny = DEPENDENCIES[1].action.to_string();
+        assert!(deny.starts_with(DENY), "{deny}");
     }
 
     #[test]
