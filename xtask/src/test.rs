@@ -18,6 +18,12 @@ const FAST: &[Step] = &[
     Step { name: "tidy", action: Action::Here { run: tidy::run, again: "cargo xtask tidy" } },
     cargo("fmt", "cargo fmt --all --check"),
     cargo("clippy", "cargo clippy --workspace --all-targets --all-features -- -D warnings"),
+    // Targets that need a cluster are no part of `--all-targets`.
+    cargo(
+        "clippy of stories",
+        "cargo clippy --workspace --all-features --test agent --test scheduling --test kubectl --test dashboard \
+         --test install --test kubeadm --test takeovers --test cluster --test lifecycle -- -D warnings",
+    ),
     cargo("tests", "cargo test --workspace --all-features"),
     Step {
         name: "docs",

@@ -74,7 +74,6 @@ impl Driver for Toy {
             device_name: allocated.device,
             cdi_device_ids: vec![name],
             share_id: allocated.share,
-            ..PreparedDevice::default()
         }])
     }
 

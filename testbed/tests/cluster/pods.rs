@@ -119,7 +119,7 @@ async fn a_folder_becomes_an_image() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     std::fs::create_dir_all(root.join("bin")).unwrap();
-    std::fs::copy(&cluster().binaries().busybox(), root.join("bin/sh")).unwrap();
+    std::fs::copy(cluster().binaries().busybox(), root.join("bin/sh")).unwrap();
     std::fs::write(root.join("message"), "from a folder\n").unwrap();
     let archive = folder.path().join("made.tar");
     let image = Image::new("localhost/made:1", &root).user("1000:1000").env("WHO", "me");

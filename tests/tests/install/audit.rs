@@ -119,20 +119,17 @@ async fn granted(bed: &Bed) -> Result<Vec<Right>> {
     let roles: Api<Role> = Api::all(client.clone());
     let (everywhere, roles) = (everywhere.list(&mine).await?, roles.list(&mine).await?);
     let rules_of = |reference: &RoleRef, namespace: Option<&str>| -> Vec<PolicyRule> {
-        let rules = match reference.kind.as_str() {
-            "ClusterRole" => {
-                let role = everywhere.iter().find(|role| role.name_any() == reference.name);
-                role.and_then(|role| role.rules.clone())
-            }
-            _ => {
-                let is = |role: &&Role| {
-                    role.name_any() == reference.name && role.namespace().as_deref() == namespace
-                };
-                roles.iter().find(is).and_then(|role| role.rules.clone())
-            }
+        let given = if reference.kind == "ClusterRole" {
+            let role = everywhere.iter().find(|role| role.name_any() == reference.name);
+            role.and_then(|role| role.rules.clone())
+        } else {
+            let is = |role: &&Role| {
+                role.name_any() == reference.name && role.namespace().as_deref() == namespace
+            };
+            roles.iter().find(is).and_then(|role| role.rules.clone())
         };
         // kube-scheduler's own roles are not ours to judge.
-        rules.unwrap_or_default()
+        given.unwrap_or_default()
     };
     let mut rights = Vec::new();
     let cluster: Api<ClusterRoleBinding> = Api::all(client.clone());

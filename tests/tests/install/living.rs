@@ -139,7 +139,8 @@ async fn stories_of_ours(session: &Session) -> Result<String> {
     let mut stories = String::new();
     for pod in pods.list(&ListParams::default()).await? {
         let name = pod.name_any();
-        stories += &format!("{name}\n{}\n", session.story(SYSTEM, &name).await);
+        let story = session.story(SYSTEM, &name).await;
+        stories.extend([name.as_str(), "\n", &story, "\n"]);
     }
     Ok(stories)
 }

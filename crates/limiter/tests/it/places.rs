@@ -1,5 +1,7 @@
 //! Containers with several devices, of another PID namespace, and at work.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -57,6 +59,47 @@ fn a_container_whose_numbers_the_driver_does_not_know_is_limited() {
     // Both contexts are charged, by what the whole device had less after each.
     assert_eq!(driver.memory(), (1448 << 20, 2048 << 20));
     driver.allocate(1400 * MIB).unwrap();
+    assert_eq!(driver.allocate(64 * MIB), Err(OUT_OF_MEMORY));
+}
+
+/// A pod with `hostUsers: false`: root inside, nobody who owns a file of ours outside.
+#[test]
+fn a_container_in_a_user_namespace_is_limited() {
+    const TEST: &str = "a_container_in_a_user_namespace_is_limited";
+    const APART: [&str; 6] = [
+        "--reuid=100000",
+        "--regid=100000",
+        "--clear-groups",
+        "unshare",
+        "--user",
+        "--map-root-user",
+    ];
+    if rig::role().is_none() {
+        let rig = Rig::new();
+        // As the agent writes them: the one is read by everybody, the other written.
+        let open = |below: &str, mode: u32| {
+            std::fs::set_permissions(rig.path(below), Permissions::from_mode(mode)).unwrap();
+        };
+        open("", 0o755);
+        open("root/pages/0.limits", 0o444);
+        open("root/pages/0.counters", 0o666);
+        let body = rig.role("root", TEST, "body");
+        let mut able = Command::new("setpriv");
+        able.args(APART).args(["test", "-x"]).arg(body.get_program());
+        if !able.status().is_ok_and(|status| status.success()) {
+            println!("skipped: it needs root, and a build folder that others may read");
+            return;
+        }
+        let mut inside = rig.command("root", "setpriv");
+        inside.args(APART).arg(body.get_program()).args(body.get_args());
+        inside.envs(body.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        assert!(inside.status().unwrap().success());
+        return;
+    }
+    let driver = Driver::load();
+    driver.context();
+    assert_eq!(driver.memory(), (1748 << 20, 2048 << 20));
+    driver.allocate(1700 * MIB).unwrap();
     assert_eq!(driver.allocate(64 * MIB), Err(OUT_OF_MEMORY));
 }
 
