@@ -264,7 +264,10 @@ fn cluster() -> Result<&'static Cluster> {
         ("elasticgpu.io/gpu-memory", 1),
         ("aliyun.com/gpu-mem", 1024),
     ] {
-        nodes = nodes.capacity(resource, &(CARD_MIB / unit * cards).to_string());
+        // No more tickets than an agent serves: of a resource that is measured instead, pods that ask
+        // for memory alone are refused.
+        let tickets = (CARD_MIB / unit * cards).min(50_000);
+        nodes = nodes.capacity(resource, &tickets.to_string());
     }
     Cluster::for_tests(Options::new("sched").nodes(0).fake(nodes).scheduler(CONFIG))
 }
