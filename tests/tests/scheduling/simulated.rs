@@ -46,11 +46,11 @@ async fn a_generated_load_against_the_simulator() -> Result<()> {
     let sim = tokio::task::spawn_blocking(testbed::built).await??.join("nanogpu-sim");
     // Thirteen pods a node ask for somewhat more than all cards.
     let pods = (count.parse::<u64>()? * 13).to_string();
-    let made = Command::new(&sim)
+    let generated = Command::new(&sim)
         .args(["generate", "--nodes", &count, "--pods", &pods, "--seed", "42", "--out"])
         .arg(folder.path())
         .status()?;
-    ensure!(made.success(), "no load was made");
+    ensure!(generated.success(), "no load was generated");
     let (nodes, pods) = (folder.path().join("nodes.csv"), folder.path().join("pods.csv"));
     let replayed = |mode: &[&str]| -> Result<f64> {
         let output = Command::new(&sim)
