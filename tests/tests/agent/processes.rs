@@ -18,6 +18,10 @@ pub(crate) struct Agent {
     pub(crate) address: SocketAddr,
 }
 
+/// How agents of stories run unless the story says otherwise: a flag may be given once only.
+const USUAL: [(&str, &str); 4] =
+    [("--isolation", "none"), ("--look", "1000"), ("--probation", "2"), ("--heartbeat", "2")];
+
 impl Agent {
     pub(crate) fn start(
         cluster: &Cluster,
@@ -33,9 +37,9 @@ impl Agent {
             .open(layout.log(&format!("nanogpu-agent-{node}")))?;
         let both = |path: &str| format!("{}={path}", layout.on_node(node, path).display());
         let sim = |what: &str| both(&format!("{SIM}/{what}"));
+        let usual = USUAL.into_iter().filter(|(flag, _)| !more.contains(flag));
         let child = Command::new(agent()?)
             .args(["--node-name", node, "--namespace", NAMESPACE])
-            .args(if more.contains(&"--isolation") { &[][..] } else { &["--isolation", "none"] })
             .arg("--kubeconfig")
             .arg(layout.kubeconfig().with_extension("agent"))
             .arg("--plugins")
@@ -47,8 +51,7 @@ impl Agent {
             .args(["--pages", &both("/var/lib/nanogpu/pages")])
             .args(["--driver-root", &sim("driver"), "--dev-root", &sim("dev")])
             .args(["--listen", &address.to_string(), "--log-form", "plain"])
-            .args(if more.contains(&"--look") { &[][..] } else { &["--look", "1000"] })
-            .args(["--probation", "2", "--heartbeat", "2"])
+            .args(usual.flat_map(|(flag, value)| [flag, value]))
             .args(more)
             .envs(env.iter().copied())
             .env("NANOGPU_SIMGPU", machine(cluster, node))
