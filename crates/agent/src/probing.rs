@@ -145,7 +145,9 @@ impl Prober {
         let known = watch::Sender::new(Cdi::Unknown);
         let open = Mutex::default();
         let prober = Self { handing, may_make_nodes, specs, pods, proc, mark, known, open };
-        if fs::read_to_string(&prober.mark).is_ok_and(|of| of == prober.runtime()) {
+        // A runtime whose process is not seen could have been started anew unnoticed.
+        let is_of_this = |of: String| !of.is_empty() && of == prober.runtime();
+        if fs::read_to_string(&prober.mark).is_ok_and(is_of_this) {
             prober.known.send_replace(Cdi::Ignored);
         }
         prober
@@ -412,6 +414,18 @@ mod tests {
         assert_eq!(bench.prober(Handing::Auto, true).way(), Way::Untried);
         assert_eq!(prober.look(), []);
         assert_eq!((prober.cdi(), prober.refusal()), (Cdi::Unknown, None));
+    }
+
+    #[test]
+    fn of_a_runtime_that_is_not_seen_the_next_agent_knows_nothing() {
+        let bench = Bench::new();
+        fs::remove_dir_all(bench.root.path().join("proc")).unwrap();
+        let prober = bench.prober(Handing::Cdi, true);
+        bench.open(&prober);
+        assert_eq!(prober.look(), [Bench::held()]);
+        assert_eq!(prober.look(), [], "this one keeps to it");
+        assert_eq!(prober.way(), Way::Ignored);
+        assert_eq!(bench.prober(Handing::Cdi, true).way(), Way::Untried);
     }
 
     #[test]
