@@ -371,7 +371,9 @@ impl Turn {
         // Who says it used less than a quarter of a card that others waited for is not believed.
         let least = contested.min(held) / 4;
         let said = if seen.spent == u64::MAX {
-            held
+            // What an open turn used before others wanted the card it paid as it went, and for the rest of
+            // that time nobody missed the card: who is late by a few milliseconds does not owe it.
+            if self.is_open() { self.drawn.saturating_add(contested) } else { held }
         } else {
             self.drawn.saturating_add(seen.spent.saturating_sub(self.spent))
         };

@@ -9,10 +9,15 @@ use page::referee::{Manners, Purse, Rules, Turn, Verdict, Waiting, Wish, pick, w
 
 use crate::files::{Door, now};
 use crate::member::Member;
+use crate::resting::Rest;
 use crate::{Noted, Order};
 
 /// How often the heartbeat is renewed. Processes count us as gone after five of these.
-const BEAT: u64 = 50_000_000;
+pub(crate) const BEAT: u64 = 50_000_000;
+/// A card on which nothing happened for so long is left to rest until somebody rings.
+const QUIET: u64 = 500_000_000;
+/// How often it is looked at while it rests, for who cannot ring and for limits that were changed.
+const REST: u64 = 3_000_000_000;
 /// How often the holder of a turn is looked at while others wait.
 const LOOK: u64 = 1_000_000;
 /// Nobody makes us look more often than this for long.
@@ -28,6 +33,8 @@ pub(crate) struct Card {
     turn: Option<(u32, Turn)>,
     epoch: u32,
     floor: u64,
+    /// When something last happened.
+    stirred: u64,
 }
 
 impl Card {
@@ -35,7 +42,17 @@ impl Card {
         // Not one that a referee before us used.
         let epoch = u32::try_from((now() / 1_000_000) & 0x7fff_ffff).unwrap_or(1).max(1);
         let (members, purses) = (Vec::new(), Vec::new());
-        Self { door, rules, published, members, purses, turn: None, epoch, floor: 0 }
+        Self {
+            door,
+            rules,
+            published,
+            members,
+            purses,
+            turn: None,
+            epoch,
+            floor: 0,
+            stirred: now(),
+        }
     }
 
     /// Until it is told to stop.
@@ -57,6 +74,9 @@ impl Card {
             }
             let time = now();
             let wait = self.look(time);
+            if !self.is_quiet(time) {
+                self.stirred = time;
+            }
             self.publish();
             // A tenant may ring as often as it likes.
             hasty = if time.saturating_sub(last) < 100_000 { hasty + 1 } else { 0 };
@@ -64,16 +84,36 @@ impl Card {
             if hasty > 20 {
                 std::thread::sleep(BREATH);
                 hasty = 0;
+            } else if time.saturating_sub(self.stirred) > QUIET
+                && let Some(rest) = self.rest()
+            {
+                self.door.wait(REST);
+                drop(rest);
             } else if wait > 0 {
                 self.door.wait(wait.min(BEAT));
             }
         }
     }
 
+    /// Whether nobody has a turn, wants one, or does anything else of which the referee knows.
+    fn is_quiet(&self, time: u64) -> bool {
+        let idle =
+            |member: &Member| member.wishes(time).next().is_none() && member.at_work(time) == 0;
+        self.turn.is_none() && self.members.iter().all(idle)
+    }
+
+    /// Has somebody beat for those who have processes on the card. Who has none needs no heartbeat: a
+    /// process that finds it stopped rings, and paces itself meanwhile.
+    fn rest(&self) -> Option<Rest> {
+        let taken = self.members.iter().filter(|member| member.is_taken());
+        Rest::begin(taken.map(|member| Arc::clone(&member.limits)).collect())
+    }
+
     fn seat(&mut self, member: Member) {
         self.unseat(&member.noted.name.clone());
         self.purses.push(member.purse(now()));
         self.members.push(member);
+        self.stirred = now();
     }
 
     fn unseat(&mut self, name: &str) {
@@ -101,6 +141,9 @@ impl Card {
 
     fn publish(&self) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if published.iter().eq(self.members.iter().map(|member| &member.noted)) {
+            return;
+        }
         published.clear();
         published.extend(self.members.iter().map(|member| member.noted.clone()));
     }
@@ -111,7 +154,7 @@ impl Card {
         for (member, purse) in self.members.iter_mut().zip(&mut self.purses) {
             let grants = &member.limits.page().grants;
             grants.managed.store(u32::from(managed), Ordering::Release);
-            grants.heartbeat.store(time, Ordering::Release);
+            member.limits.beat(time);
             member.refresh(purse, time, &self.rules);
             member.read();
         }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use page::{LimitsPage, PageError};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -130,6 +130,11 @@ impl LimitsFile {
     pub(crate) fn page(&self) -> &LimitsPage {
         // SAFETY: a live mapping of a whole page of limits, checked; what changes in it is atomic.
         unsafe { &*self.0.at.cast::<LimitsPage>() }
+    }
+
+    /// Says that the referee is there.
+    pub(crate) fn beat(&self, time: u64) {
+        self.page().grants.heartbeat.store(time, Ordering::Release);
     }
 
     /// Wakes the processes that wait for their turn.

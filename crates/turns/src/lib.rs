@@ -14,14 +14,19 @@
 mod card;
 mod files;
 mod member;
+mod resting;
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 pub use files::{OpenError, make_door};
 pub use page::referee::Rules;
+
+/// Who rings just before the referee lies down is not heard, and rings again after this.
+const UNHEARD: Duration = Duration::from_millis(2);
 
 /// The pages of a container for one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +87,14 @@ impl Referee {
         let (answer, answered) = channel();
         // If the thread is gone nothing is received, and the answer says so.
         let _ = self.orders.send(Order::Seat(name.to_owned(), pages, answer));
-        self.door.ring();
-        answered.recv().unwrap_or(Err(OpenError::Gone))
+        loop {
+            self.door.ring();
+            match answered.recv_timeout(UNHEARD) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(OpenError::Gone),
+            }
+        }
     }
 
     /// A container is gone.
@@ -107,8 +118,11 @@ impl Referee {
 impl Drop for Referee {
     fn drop(&mut self) {
         let _ = self.orders.send(Order::Stop);
-        self.door.ring();
         if let Some(thread) = self.thread.take() {
+            while !thread.is_finished() {
+                self.door.ring();
+                std::thread::sleep(UNHEARD);
+            }
             // A panic there was reported there.
             let _ = thread.join();
         }

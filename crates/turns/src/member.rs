@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use page::bucket::{WHOLE, rate};
@@ -20,7 +21,7 @@ const FRESH: u64 = 100_000_000;
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) noted: Noted,
-    pub(crate) limits: LimitsFile,
+    pub(crate) limits: Arc<LimitsFile>,
     counters: File,
     asked: (u32, u32),
     seats: BTreeMap<u32, Watched>,
@@ -56,7 +57,7 @@ impl Said {
 
 impl Member {
     pub(crate) fn open(name: &str, pages: &Pages) -> Result<Self, OpenError> {
-        let limits = LimitsFile::open(&pages.limits)?;
+        let limits = Arc::new(LimitsFile::open(&pages.limits)?);
         let counters = File::open(&pages.counters)
             .map_err(|source| OpenError::File { path: pages.counters.clone(), source })?;
         // A turn of a referee before us is nobody's.
@@ -142,6 +143,11 @@ impl Member {
             }
             known.said = said;
         }
+    }
+
+    /// Whether a process has a seat.
+    pub(crate) fn is_taken(&self) -> bool {
+        !self.seats.is_empty()
     }
 
     /// What a seat said last.

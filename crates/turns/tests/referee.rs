@@ -77,6 +77,48 @@ mod tests {
         assert_eq!(granted(&two, offset_of!(Grants, heartbeat)), 0);
     }
 
+    fn heartbeat(pages: &Pages) -> u64 {
+        let bytes = std::fs::read(&pages.limits).unwrap();
+        let at = offset_of!(LimitsPage, grants) + offset_of!(Grants, heartbeat);
+        u64::from_le_bytes(*bytes[at..].first_chunk().unwrap())
+    }
+
+    /// Waits until the heartbeat is so much later than `then`.
+    fn beats_on(pages: &Pages, then: u64, nanoseconds: u64) {
+        while heartbeat(pages) < then + nanoseconds {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Longer than a referee stays up for nobody.
+    const LONG: u64 = 1_700_000_000;
+
+    #[test]
+    fn who_rests_beats_on_and_hears_who_rings() {
+        let folder = tempfile::tempdir().unwrap();
+        let (doors, all) = ((0..3).map(|n| folder.path().join(format!("door-{n}"))), 0..3);
+        let all: Vec<Pages> = all.map(|n| write(folder.path(), &format!("c-{n}"), 30)).collect();
+        let mut referees: Vec<Referee> = Vec::new();
+        for (door, pages) in doors.zip(&all) {
+            make_door(&door).unwrap();
+            let referee = Referee::start(&door, Rules::USUAL).unwrap();
+            say(pages, offset_of!(Seat, spent), &0_u64.to_le_bytes());
+            referee.seat("one", pages.clone()).unwrap();
+            referees.push(referee);
+        }
+        for pages in &all {
+            beats_on(pages, heartbeat(pages), LONG);
+        }
+        // One that rests is seated beside; who was there still has a turn.
+        referees[1].seat("two", write(folder.path(), "late", 30)).unwrap();
+        assert_ne!(take(&all[1]), 0);
+        // One that is gone does not seem to be there, and the others go on.
+        referees.remove(0).vanish();
+        let last = heartbeat(&all[0]);
+        beats_on(&all[2], heartbeat(&all[2]), LONG);
+        assert_eq!(heartbeat(&all[0]), last);
+    }
+
     #[test]
     fn what_is_no_page_is_refused_with_its_name() {
         let folder = tempfile::tempdir().unwrap();

@@ -109,10 +109,7 @@ impl Process {
 impl Machine {
     /// The memory of a device, as of now.
     pub fn memory(&'static self, device: DeviceId) -> Option<MemoryCount> {
-        let count = self.change(|change| {
-            self.sweep(change, crate::clock::host());
-            self.count_memory(device)
-        });
+        let count = self.change_swept(|_, _| self.count_memory(device));
         count.ok().flatten()
     }
 
@@ -152,7 +149,7 @@ impl Machine {
         let mut free = self.free_for(slot, device).ok_or(Refused::NoDevice)?;
         if free < bytes {
             // Perhaps someone died.
-            self.sweep(change, crate::clock::host());
+            self.sweep(change, &self.lives());
             free = self.free_for(slot, device).ok_or(Refused::NoDevice)?;
         }
         if free < bytes {

@@ -15,6 +15,7 @@ use crate::engine::{Rules, catch_up, keep_up};
 use crate::journal::Change;
 use crate::lock;
 use crate::process::{JoinError, Process};
+use crate::roster::Newcomer;
 use crate::slots::{Life, Locks, identity, pid_namespace};
 use crate::state::{MAGIC, SLOTS, State, VERSION, get, wide};
 
@@ -78,6 +79,10 @@ pub struct Machine {
     /// On a page that a fork wipes: 1 in the process that joined.
     joined: &'static AtomicU64,
 }
+
+/// What was seen of slots: who claimed each, and whether that one lived.
+#[derive(Debug)]
+pub(crate) struct Lives(Vec<(u64, Life)>);
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -210,9 +215,11 @@ impl Machine {
         // to its grave tells the two apart by this.
         self.state.slots[slot].generation.fetch_add(1, Ordering::AcqRel);
         let process = Process::at(self, slot);
+        let newcomer = Newcomer::here();
+        touch(self.state, slot);
         self.change_as(&process, |change| {
             let now = self.now().max(get(&self.state.header.time));
-            crate::roster::enter(change, slot, now);
+            crate::roster::enter(change, slot, &newcomer, now);
         });
         Ok(process)
     }
@@ -223,16 +230,33 @@ impl Machine {
         Ok(self.change_as(&process, act))
     }
 
+    /// Changes the state, as this process, when what dead processes held was taken back.
+    pub(crate) fn change_swept<R>(
+        &'static self,
+        act: impl FnOnce(&Change, &Lives) -> R,
+    ) -> Result<R, JoinError> {
+        // First: who did not join does not know its own slots, and would take them for a dead one's.
+        let process = self.process()?;
+        let lives = self.lives();
+        Ok(self.change_as(&process, |change| {
+            self.sweep(change, &lives);
+            act(change, &lives)
+        }))
+    }
+
     /// Changes the state.
     pub(crate) fn change_as<R>(&self, process: &Process, act: impl FnOnce(&Change) -> R) -> R {
         let header = &self.state.header;
+        let lives = self.sweep_is_due().then(|| self.lives());
         let generation = get(&self.state.slots[process.slot].generation);
         lock::acquire(&header.lock, lock::owner(process.slot, generation), |slot, held| {
             self.is_dead(slot, held)
         });
         let unlock = || lock::release(&header.lock);
         let change = Change::begin(self.state, &unlock);
-        self.sweep_if_due(&change);
+        if let Some(lives) = &lives {
+            self.sweep(&change, lives);
+        }
         act(&change)
     }
 
@@ -253,29 +277,41 @@ impl Machine {
         get(&slot.claim) != 0 && get(&slot.entered) == get(&slot.claim)
     }
 
-    fn sweep_if_due(&self, change: &Change) {
+    fn sweep_is_due(&self) -> bool {
         let clock = clock::host();
         let last = get(&self.state.header.swept);
         // The host's clock starts anew when it does.
-        if clock < last || clock - last >= SWEEP_EVERY {
-            self.sweep(change, clock);
+        clock < last || clock - last >= SWEEP_EVERY
+    }
+
+    /// Looks at all slots. Not for those who have the lock: the kernel is asked about each, and who is
+    /// put off the processor meanwhile would hold up everybody.
+    pub(crate) fn lives(&self) -> Lives {
+        let used = usize::try_from(get(&self.state.header.slots_used)).unwrap_or(SLOTS);
+        let look = |slot: usize| (get(&self.state.slots[slot].claim), self.life(slot));
+        Lives((0..used.min(SLOTS)).map(look).collect())
+    }
+
+    /// What was seen of a slot, if it is still the same process's; else it is looked at now.
+    pub(crate) fn life_seen(&self, lives: &Lives, slot: usize) -> Life {
+        match lives.0.get(slot) {
+            Some((claim, life)) if *claim == get(&self.state.slots[slot].claim) => *life,
+            _ => self.life(slot),
         }
     }
 
     /// Takes back what dead processes held.
-    pub(crate) fn sweep(&self, change: &Change, clock: u64) {
-        change.set(&self.state.header.swept, clock);
+    pub(crate) fn sweep(&self, change: &Change, lives: &Lives) {
+        change.set(&self.state.header.swept, clock::host());
         let on_host = self.on_host();
-        let used = usize::try_from(get(&self.state.header.slots_used)).unwrap_or(SLOTS);
-        for slot in 0..used.min(SLOTS) {
-            let claim = get(&self.state.slots[slot].claim);
-            match self.life(slot) {
+        for (slot, (claim, _)) in lives.0.iter().enumerate() {
+            match self.life_seen(lives, slot) {
                 Life::Dead => {
                     crate::roster::leave(change, slot);
                     change.commit();
                     // Someone may be claiming it at this moment; then it is theirs.
                     let word = &self.state.slots[slot].claim;
-                    let _ = word.compare_exchange(claim, 0, Ordering::AcqRel, Ordering::Acquire);
+                    let _ = word.compare_exchange(*claim, 0, Ordering::AcqRel, Ordering::Acquire);
                     crate::wait::wake_all(self.state);
                 }
                 life if on_host && self.has_entered(slot) => {
@@ -379,6 +415,24 @@ fn map_state(file: &File) -> std::io::Result<&'static State> {
     // SAFETY: the mapping is aligned to a page, as large as a state and lives on; a state is made
     // of atomics, so any bytes are valid and other writers are sound.
     Ok(unsafe { &*map.cast::<State>() })
+}
+
+/// Has the kernel map what a process that joins is about to write, which would else be done page by page
+/// under the lock. Where it cannot, that is what happens.
+fn touch(state: &State, slot: usize) {
+    let size = rustix::param::page_size();
+    let slot = &state.slots[slot];
+    let parts = [
+        (std::ptr::from_ref(&state.header) as usize, 1 << 14),
+        (std::ptr::from_ref(&state.devices[0]) as usize, size_of::<crate::state::Device>()),
+        (std::ptr::from_ref(slot) as usize, std::mem::offset_of!(crate::state::Slot, items)),
+    ];
+    for (begin, length) in parts {
+        let (from, to) = (begin / size * size, (begin + length).div_ceil(size) * size);
+        let at = from as *mut std::ffi::c_void;
+        // SAFETY: pages of the state's mapping, whose words stay as they are.
+        let _ = unsafe { rustix::mm::madvise(at, to - from, Advice::LinuxPopulateWrite) };
+    }
 }
 
 /// A word that is zero again in a child.

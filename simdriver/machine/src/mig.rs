@@ -366,7 +366,7 @@ impl Machine {
             if !self.compute_instances(instance.of.card).contains(instance) {
                 return Err(MigError::NoInstance);
             }
-            self.sweep(change, crate::clock::host());
+            self.sweep(change, &self.lives());
             let place = instance.device.place();
             let slots = &self.state.slots[..crate::account::used(self.state)];
             let uses = |slot: &crate::state::Slot| {

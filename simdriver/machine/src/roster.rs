@@ -1,5 +1,6 @@
 //! Processes coming and going.
 
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 
 use crate::account::{clear, total};
@@ -11,8 +12,31 @@ use crate::state::{CARDS, GONE, Name, Word, at, get};
 /// Names a process, so that its GPU time can be told from others' after its end.
 pub const TAG_VARIABLE: &str = "NANOGPU_SIMGPU_TAG";
 
+/// What a process that joins says of itself. The kernel is asked before the lock is taken.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    namespace: u64,
+    group: u64,
+    command: OsString,
+    tag: OsString,
+}
+
+impl Newcomer {
+    /// This process.
+    pub(crate) fn here() -> Self {
+        let command = std::env::current_exe().ok();
+        let command = command.as_deref().and_then(|path| path.file_name()).unwrap_or_default();
+        Self {
+            namespace: pid_namespace(),
+            group: control_group(),
+            command: command.to_owned(),
+            tag: std::env::var_os(TAG_VARIABLE).unwrap_or_default(),
+        }
+    }
+}
+
 /// Readies the slot of a process that just claimed it.
-pub(crate) fn enter(change: &Change, place: usize, now: u64) {
+pub(crate) fn enter(change: &Change, place: usize, newcomer: &Newcomer, now: u64) {
     leave(change, place);
     let slot = &change.state.slots[place];
     change.set(&slot.entered, get(&slot.claim));
@@ -20,14 +44,11 @@ pub(crate) fn enter(change: &Change, place: usize, now: u64) {
     let number = change.next_number();
     change.set(&name.number, number);
     change.set(&name.pid, u64::from(std::process::id()));
-    change.set(&name.namespace, pid_namespace());
-    change.set(&name.group, control_group());
+    change.set(&name.namespace, newcomer.namespace);
+    change.set(&name.group, newcomer.group);
     change.set(&name.joined, now);
-    let command = std::env::current_exe().ok();
-    let command = command.as_deref().and_then(|path| path.file_name()).unwrap_or_default();
-    write_text(change, &name.command, command.as_encoded_bytes());
-    let tag = std::env::var_os(TAG_VARIABLE).unwrap_or_default();
-    write_text(change, &name.tag, tag.as_encoded_bytes());
+    write_text(change, &name.command, newcomer.command.as_encoded_bytes());
+    write_text(change, &name.tag, newcomer.tag.as_encoded_bytes());
 }
 
 /// Clears away what the process of a slot left behind.
@@ -38,6 +59,7 @@ pub(crate) fn leave(change: &Change, place: usize) {
     }
     queue::cancel(change, slot, get(&change.state.header.time), |_| true);
     remember(change, place);
+    let cells = at(&slot.cells_used).min(slot.cells.len());
     let counts = [
         &slot.entered,
         &slot.percent,
@@ -55,8 +77,8 @@ pub(crate) fn leave(change: &Change, place: usize) {
     for account in &slot.accounts {
         clear(change, account);
     }
-    for cell in &slot.cells {
-        // Most were never used: reading them does not cost memory, writing would.
+    // The others were never used.
+    for cell in &slot.cells[..cells] {
         change.set(&cell.number, 0);
     }
     change.set(&change.state.header.next_event, 0);

@@ -2,7 +2,7 @@
 
 use crate::account::{total, used};
 use crate::description::PidView;
-use crate::machine::Machine;
+use crate::machine::{Lives, Machine};
 use crate::process::{DeviceId, JoinError};
 use crate::roster::read_text;
 use crate::slots::Life;
@@ -101,16 +101,15 @@ impl Sample {
 impl Machine {
     /// The processes that have a context or memory on some device.
     pub fn running(&'static self) -> Result<Vec<Running>, JoinError> {
-        self.change(|change| {
-            self.sweep(change, crate::clock::host());
+        self.change_swept(|change, lives| {
             self.catch_up(change);
-            (0..used(self.state)).filter_map(|slot| self.running_at(slot)).collect()
+            (0..used(self.state)).filter_map(|slot| self.running_at(slot, lives)).collect()
         })
     }
 
-    fn running_at(&self, place: usize) -> Option<Running> {
+    fn running_at(&self, place: usize, lives: &Lives) -> Option<Running> {
         let slot = &self.state.slots[place];
-        let life = self.life(place);
+        let life = self.life_seen(lives, place);
         if !self.has_entered(place) || matches!(life, Life::Free | Life::Dead) {
             return None;
         }
@@ -167,12 +166,11 @@ impl Machine {
     /// What every process had of every card it used, those that have ended too, as far as they
     /// are remembered; oldest first.
     pub fn usage(&'static self) -> Result<Vec<Usage>, JoinError> {
-        let mut usage = self.change(|change| {
-            self.sweep(change, crate::clock::host());
+        let mut usage = self.change_swept(|change, lives| {
             let now = self.catch_up(change);
             let mut usage = self.past_usage();
             for place in 0..used(self.state) {
-                usage.extend(self.present_usage(place, now));
+                usage.extend(self.present_usage(place, lives, now));
             }
             usage
         })?;
@@ -204,9 +202,9 @@ impl Machine {
         .collect()
     }
 
-    fn present_usage(&self, place: usize, now: u64) -> Vec<Usage> {
+    fn present_usage(&self, place: usize, lives: &Lives, now: u64) -> Vec<Usage> {
         let slot = &self.state.slots[place];
-        let life = self.life(place);
+        let life = self.life_seen(lives, place);
         if !self.has_entered(place) || matches!(life, Life::Free | Life::Dead) {
             return Vec::new();
         }
@@ -255,12 +253,11 @@ impl Machine {
         &'static self,
         device: DeviceId,
     ) -> Result<Vec<(u64, u32, Vec<Sample>)>, JoinError> {
-        self.change(|change| {
-            self.sweep(change, crate::clock::host());
+        self.change_swept(|change, lives| {
             let now = self.catch_up(change);
             let slots = (0..used(self.state)).filter_map(|place| {
                 let slot = &self.state.slots[place];
-                let life = self.life(place);
+                let life = self.life_seen(lives, place);
                 let account = &slot.accounts[device.place()];
                 let alive = self.has_entered(place) && matches!(life, Life::Mine | Life::Alive(_));
                 (alive && get(&account.busy) > 0).then(|| {

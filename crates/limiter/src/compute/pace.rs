@@ -320,6 +320,8 @@ impl Locked<'_> {
             (own.without, own.busy, own.epoch) = (true, false, 0);
             own.bucket = Bucket::new(own.bucket.balance().min(0), now);
             self.meter.turn.store(0, Ordering::Relaxed);
+            // One that rests because nobody had a seat is not gone: it looks when somebody rings.
+            ring(place);
         }
         let ceiling = own.ceiling(now, rate);
         self.meter.ceiling.store(ceiling, Ordering::SeqCst);

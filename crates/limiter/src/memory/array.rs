@@ -1,7 +1,7 @@
 //! Arrays and mipmaps: the driver says afterwards what one takes, the description about what it will.
 
 use crate::driver::{call, cuda, hooks};
-use crate::memory::charge::{claim, give_back, give_back_at, round_up, settle};
+use crate::memory::charge::{Changing, claim, give_back, give_back_at, round_up, settle};
 use crate::memory::linear::here;
 use crate::memory::table::{self, Entry, Kind};
 
@@ -163,6 +163,7 @@ fn create(kind: Kind, handle: *mut u64, expected: u64, real: impl FnOnce() -> u3
         Ok(here) => here,
         Err(code) => return code,
     };
+    let _changing = Changing::begin();
     if claim(place, expected).is_err() {
         return cuda::OUT_OF_MEMORY;
     }
@@ -189,6 +190,7 @@ fn create(kind: Kind, handle: *mut u64, expected: u64, real: impl FnOnce() -> u3
 }
 
 fn destroy(kind: Kind, handle: u64, real: impl FnOnce() -> u32) -> u32 {
+    let _changing = Changing::begin();
     let known = table::take(kind, handle);
     let code = real();
     match known {

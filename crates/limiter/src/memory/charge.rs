@@ -1,6 +1,6 @@
 //! Claiming and giving back.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::log;
 use crate::memory::pool;
@@ -17,6 +17,62 @@ pub(crate) struct Denied;
 #[inline]
 pub(crate) fn round_up(size: u64, step: u64) -> u64 {
     size.saturating_add(step - 1) & !(step - 1)
+}
+
+/// How many calls of this process began and ended that change what both the driver and the account hold.
+/// Threads seldom share one of these, so that they do not wait for one another's cache.
+#[repr(align(128))]
+struct Calls {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+static CALLS: [Calls; 16] =
+    [const { Calls { begun: AtomicU64::new(0), ended: AtomicU64::new(0) } }; 16];
+
+/// A call in which driver and account do not agree: it has claimed what the driver has not handed out
+/// yet, or not given back yet what the driver has taken. Whoever compares the two waits for another moment.
+pub(crate) struct Changing(&'static Calls);
+
+impl Changing {
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        // Stacks of threads lie on other pages.
+        let here = 0_u8;
+        let calls = &CALLS[(&raw const here as usize >> 12) % CALLS.len()];
+        calls.begun.fetch_add(1, Ordering::SeqCst);
+        Self(calls)
+    }
+}
+
+impl Drop for Changing {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn sum(which: impl Fn(&Calls) -> &AtomicU64) -> u64 {
+    CALLS.iter().fold(0, |sum, calls| sum.wrapping_add(which(calls).load(Ordering::SeqCst)))
+}
+
+/// What `look` says, if no call was changing anything from before it to after it.
+pub(crate) fn at_rest<T>(look: impl FnOnce() -> T) -> Option<T> {
+    // In this order: whatever ends in between has begun before, so that they only seem to differ.
+    let ended = sum(|calls| &calls.ended);
+    if sum(|calls| &calls.begun) != ended {
+        return None;
+    }
+    let seen = look();
+    (sum(|calls| &calls.begun) == ended).then_some(seen)
+}
+
+/// In a child: the calls of the parent's threads are not its own.
+pub(crate) fn forget() {
+    for calls in &CALLS {
+        calls.ended.store(0, Ordering::SeqCst);
+        calls.begun.store(0, Ordering::SeqCst);
+    }
 }
 
 /// Claims memory of a device for this process.

@@ -5,7 +5,7 @@
 //! last: a million allocations of a byte cost what the driver takes for them.
 
 use crate::driver::{call, cuda, hooks};
-use crate::memory::charge::{BLOCK, claim, give_back, give_back_at, round_up, settle};
+use crate::memory::charge::{BLOCK, Changing, claim, give_back, give_back_at, round_up, settle};
 use crate::memory::table::{self, Entry, Kind};
 use crate::place::{self, Place};
 
@@ -43,6 +43,7 @@ fn allocate(
         Ok(here) => here,
         Err(code) => return code,
     };
+    let _changing = Changing::begin();
     let claimed = round_up(expected, BLOCK);
     if claim(place, claimed).is_err() {
         return cuda::OUT_OF_MEMORY;
@@ -91,6 +92,7 @@ pub(crate) fn unshare(address: u64) {
 /// Frees. What is remembered goes first: once the driver has freed it, another thread may be given
 /// the same address. An address that we never saw is the driver's to judge.
 pub(crate) fn free(address: u64, real: impl FnOnce() -> u32) -> u32 {
+    let _changing = Changing::begin();
     let large = table::take(Kind::Linear, address);
     let small = if large.is_none() { table::take(Kind::Small, address) } else { None };
     let code = real();

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::driver::cuda;
 use crate::lock::Lock;
-use crate::memory::charge::{claim, give_back, owe};
+use crate::memory::charge::{self, at_rest, claim, give_back, owe};
 use crate::memory::listing::{self, Listing};
 use crate::memory::pool;
 use crate::memory::scale::{Scale, Verdict, calm};
@@ -23,6 +23,11 @@ const FIRST_CONTEXT: u64 = 512 << 20;
 pub(crate) const PLAUSIBLE: core::ops::RangeInclusive<u64> = 16 << 20..=2 << 30;
 /// Milliseconds to wait for another process's first context. It may never come to be measured.
 const PATIENCE: u32 = 2000;
+
+/// How often a moment is looked for in which no other thread is about to take or give back, and the
+/// nanoseconds in between.
+const TRIES: u32 = 16;
+const PAUSE: u64 = 50_000;
 
 /// One change at a time, so that a difference has one cause.
 static STRUCTURE: Lock<Listing> = Lock::new(Listing::new());
@@ -195,11 +200,15 @@ fn store(place: &'static Place, size: u64) {
 fn measured(place: &'static Place, listing: &mut Listing, claimed: u64) -> Option<u64> {
     pool::refresh(place);
     let seat = place.seat()?;
-    for _ in 0..3 {
-        let before = seat.memory.load(Ordering::Acquire);
-        let holds = listing.look(place)?;
-        if seat.memory.load(Ordering::Acquire) == before {
-            return Some(holds.saturating_sub(before.saturating_sub(claimed)));
+    for _ in 0..TRIES {
+        let look = || (seat.memory.load(Ordering::Acquire), listing.look(place));
+        let Some((held, holds)) = at_rest(look) else {
+            sys::sleep(PAUSE);
+            continue;
+        };
+        // Pools and graphs are settled elsewhere.
+        if seat.memory.load(Ordering::Acquire) == held {
+            return Some(holds?.saturating_sub(held.saturating_sub(claimed)));
         }
     }
     None
@@ -208,6 +217,7 @@ fn measured(place: &'static Place, listing: &mut Listing, claimed: u64) -> Optio
 pub(crate) fn forget() {
     STRUCTURE.begin_anew(Listing::new());
     listing::forget();
+    charge::forget();
     for known in &OVERHEAD {
         known.store(0, Ordering::Release);
     }

@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::driver::{cuda, hooks};
-use crate::memory::charge::{claim, give_back, give_back_at};
+use crate::memory::charge::{Changing, claim, give_back, give_back_at};
 use crate::memory::table::{self, Entry, Kind};
 use crate::place;
 
@@ -64,6 +64,7 @@ hooks! {
                 code => code,
             };
         };
+        let _changing = Changing::begin();
         let size_charged = size as u64;
         if claim(place, size_charged).is_err() {
             return cuda::OUT_OF_MEMORY;
@@ -82,6 +83,7 @@ hooks! {
     }
 
     cuMemRelease(handle: u64) |real| {
+        let _changing = Changing::begin();
         let known = table::take(Kind::Handle, handle);
         let code = real(handle);
         if let Some(entry) = known {
@@ -108,6 +110,7 @@ hooks! {
     }
 
     cuMemUnmap(address: u64, size: usize) |real| {
+        let _changing = Changing::begin();
         let code = real(address, size);
         let (mut at, end) = (address, address.saturating_add(size as u64));
         while code == 0 && at < end {

@@ -10,7 +10,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::compute::Relaxed;
 use crate::driver::{call, cuda, hooks};
 use crate::lock::Lock;
-use crate::memory::charge::{BLOCK, claim_for_pool, give_back, give_back_at, round_up, settle};
+use crate::memory::charge::{
+    BLOCK, Changing, claim_for_pool, give_back, give_back_at, round_up, settle,
+};
 use crate::memory::graph;
 use crate::memory::linear;
 use crate::memory::table::{self, Entry, Kind};
@@ -85,6 +87,7 @@ fn allocate(
     if let Some(of_pool) = place::all().get(usize::from(entry.place)) {
         place = of_pool;
     }
+    let _changing = Changing::begin();
     let expected = round_up(size as u64, BLOCK);
     if claim_for_pool(place, expected).is_err() {
         trim(place);

@@ -3,7 +3,11 @@
 #[cfg(test)]
 mod cells;
 #[cfg(test)]
-mod hostile;
+mod changes;
+#[cfg(test)]
+mod neighbours;
+#[cfg(test)]
+mod processors;
 #[cfg(test)]
 mod stage;
 #[cfg(test)]

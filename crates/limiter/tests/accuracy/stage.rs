@@ -1,15 +1,16 @@
 //! A machine with one card, containers on it, a referee, and the truth.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use machine::{Choices, Clock, Description, Machine, TAG_VARIABLE, VARIABLE};
 use turns::{Pages, Referee, Rules, make_door};
 
+use crate::processors::{Part, Processors, waited};
 use crate::tenant::{SEED, WAITS, WORK};
 
 /// The library, built once as it ships; another one for comparison if `LIMITER_LIBRARY` names it.
@@ -46,6 +47,23 @@ pub(crate) fn hard(cores: u32, work: &str) -> Asked {
 /// What has a thread, and all that it starts, run before everything else on the machine; for the soak.
 const REALTIME: &str = "LIMITER_REALTIME";
 
+/// What every container requests of the processors, in thousandths of one.
+const REQUEST: u64 = 500;
+/// What the agent does, in the chart; `LIMITER_AGENT` says another.
+const AGENT: u64 = 10;
+
+/// The processors in parts, as on a node, where we may: not with [`REALTIME`], which a kernel with
+/// `RT_GROUP_SCHED` grants to the first cgroup only.
+fn processors() -> Option<Processors> {
+    static SAID: Once = Once::new();
+    let none = || Err(io::Error::other("they run at real-time priority"));
+    let made = if std::env::var_os(REALTIME).is_some() { none() } else { Processors::new() };
+    if let Err(error) = &made {
+        SAID.call_once(|| println!("containers have no processor time of their own: {error}"));
+    }
+    made.ok()
+}
+
 /// Has other load of the machine disturb less, where we may: tenants and the referee's thread inherit it.
 fn go_first() {
     // SAFETY: changes nothing but the order in which the kernel runs this thread. Who may not stays as is.
@@ -54,7 +72,7 @@ fn go_first() {
         let priority = libc::sched_param { sched_priority: 10 };
         // SAFETY: as above. Those of one priority take turns.
         let code = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const priority) };
-        assert_eq!(code, 0, "{REALTIME} needs root: {}", std::io::Error::last_os_error());
+        assert_eq!(code, 0, "{REALTIME} needs root: {}", io::Error::last_os_error());
     }
 }
 
@@ -88,6 +106,9 @@ pub(crate) struct Stage {
     referee: Option<Referee>,
     containers: usize,
     processes: Vec<(usize, Child)>,
+    /// By container. They go before what they are parts of, and after who is in them.
+    parts: Vec<Part>,
+    processors: Option<Processors>,
 }
 
 impl Drop for Stage {
@@ -104,8 +125,19 @@ impl Stage {
         static ONE: Mutex<()> = Mutex::new(());
         let alone =
             (company == Company::None).then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner));
-        go_first();
-        let folder = tempfile::tempdir().unwrap();
+        let processors = processors();
+        if let Some(processors) = &processors {
+            // The referee's thread inherits it.
+            let request = std::env::var("LIMITER_AGENT").ok().and_then(|text| text.parse().ok());
+            processors.part("agent", request.unwrap_or(AGENT)).join();
+        } else {
+            go_first();
+        }
+        // In memory: on a disk a first write to a page may wait for the disk, with the driver's lock held.
+        let memory = Path::new("/dev/shm");
+        let folder =
+            if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let folder = folder.unwrap();
         let path = folder.path();
         let choices = Choices { clock: Clock::Real, cards: Some(1), ..Choices::default() };
         let mut description = Description::from_profile("dgx-a100", &choices).unwrap();
@@ -131,6 +163,8 @@ impl Stage {
             referee: None,
             containers: 0,
             processes: Vec::new(),
+            parts: Vec::new(),
+            processors,
         };
         stage.start_referee();
         stage
@@ -184,6 +218,9 @@ impl Stage {
         std::fs::write(&pages.counters, page::write_counters()).unwrap();
         std::fs::write(self.waits(container), "").unwrap();
         self.containers += 1;
+        if let Some(processors) = &self.processors {
+            self.parts.push(processors.part(&container.to_string(), REQUEST));
+        }
         if let Some(referee) = &self.referee {
             referee.seat(&container.to_string(), pages).unwrap();
         }
@@ -210,7 +247,11 @@ impl Stage {
 
     /// Starts a process in a container; returns when it is at work.
     pub(crate) fn start(&mut self, container: usize, work: &str) -> u32 {
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        if let Some(part) = self.parts.get(container) {
+            part.hold(&mut program);
+        }
+        let mut process = program
             .args(["tenant::tenant", "--exact", "--nocapture", "--test-threads=1"])
             .env(VARIABLE, self.path("machine"))
             .env("NANOGPU_ROOT", self.path(&container.to_string()))
@@ -228,6 +269,32 @@ impl Stage {
         let pid = process.id();
         self.processes.push((container, process));
         pid
+    }
+
+    /// Whether containers have processor time of their own.
+    pub(crate) fn is_parted(&self) -> bool {
+        self.processors.is_some()
+    }
+
+    /// How long a container's processes and the referee have waited for a processor so far.
+    pub(crate) fn waited(&self, container: usize) -> (Duration, Duration) {
+        let mine = self.processes.iter().filter(|(of, _)| *of == container);
+        let container = mine.map(|(_, process)| waited(process.id(), |_| true)).sum();
+        (container, waited(std::process::id(), |name| name == "referee"))
+    }
+
+    /// Has the calling thread run as a part of a container.
+    pub(crate) fn join(&self, container: usize) {
+        if let Some(part) = self.parts.get(container) {
+            part.join();
+        }
+    }
+
+    /// Has the calling thread run as a container without a GPU, which is there besides.
+    pub(crate) fn join_further(&self) {
+        if let Some(processors) = &self.processors {
+            processors.part("further", REQUEST).join();
+        }
     }
 
     /// Ends the processes of a container.

@@ -1,4 +1,5 @@
-//! Forks while other threads are inside the library: a child waits for nobody who stayed behind.
+//! Other threads inside the library: a child of a fork waits for nobody who stayed behind, and contexts
+//! are charged in full while others allocate.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,5 +127,33 @@ fn forks_while_calls_are_in_flight_hold_nobody_up() {
         // The children's seats are swept when somebody needs the room.
         driver.allocate(1700 * MIB).unwrap();
         assert_eq!(account(), truth());
+    });
+}
+
+#[test]
+fn contexts_that_come_and_go_while_others_allocate_are_charged_in_full() {
+    rig::inside("contexts_that_come_and_go_while_others_allocate_are_charged_in_full", |driver| {
+        let calls = Calls::of(driver);
+        let context = calls.context().unwrap();
+        for _ in 0..20 {
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        assert_eq!((calls.current)(context), 0);
+                        while !stop.load(Ordering::Relaxed) {
+                            let mut address = 0;
+                            assert_eq!((calls.allocate)(&raw mut address, 3 * MIB), 0);
+                            assert_eq!((calls.free)(address), 0);
+                        }
+                    });
+                }
+                for _ in 0..5 {
+                    assert!(calls.context_of_its_own());
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+            assert_eq!(account(), truth());
+        }
     });
 }

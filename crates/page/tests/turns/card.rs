@@ -24,6 +24,8 @@ pub(crate) enum Manner {
     Lies,
     /// Takes turns and does nothing with them.
     Stopped,
+    /// As the limiter does, but off the processor for a while when its work is done.
+    Slow,
     /// Dies when it is called, or when it has launched one kernel; the next of its kind comes.
     Dies,
 }
@@ -184,7 +186,10 @@ impl Card {
         let process = &self.processes[turn.wish.seat as usize - 1];
         let phase = match process.state {
             State::Called(_) => Phase::Called,
-            State::Holds if matches!(process.plan.manner, Manner::Stopped | Manner::Dies) => {
+            // A process that paces itself, asleep in its launch, does not say that it pauses.
+            State::Holds
+                if matches!(process.plan.manner, Manner::Stopped | Manner::Dies | Manner::Slow) =>
+            {
                 Phase::Busy(1)
             }
             State::Holds if process.left == 0 && self.now > process.ran + STEP => Phase::Paused(1),
@@ -195,7 +200,7 @@ impl Card {
         let lies = process.plan.manner == Manner::Lies;
         let due = match process.plan.manner {
             Manner::Honest => self.now + process.left,
-            Manner::Dies => process.ran,
+            Manner::Dies | Manner::Slow => process.ran,
             _ => u64::MAX,
         };
         Seen { phase, spent: if lies { 0 } else { process.said }, due }
@@ -345,7 +350,9 @@ impl Card {
                         }
                     }
                     Some(false) if process.left == 0 => {
-                        process.state = State::Returns(now + latency);
+                        let slow = process.plan.manner == Manner::Slow;
+                        let takes = if slow { 10_000_000 } else { latency };
+                        process.state = State::Returns(now + takes);
                     }
                     _ => {}
                 }

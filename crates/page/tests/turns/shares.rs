@@ -129,6 +129,20 @@ fn a_crowd_of_processes_that_die_costs_others_nothing() {
     }
 }
 
+#[test]
+fn who_had_the_card_to_itself_does_not_owe_it_for_an_answer_that_is_late() {
+    let slow = Plan { manner: Manner::Slow, ..honest(0, (MS, MS)) };
+    let mut plans = vec![slow];
+    // Others come for a moment, twice a second.
+    let at = |visit: u64| (visit * SECOND / 2, visit * SECOND / 2 + 20 * MS);
+    plans.extend((1..22).map(|visit| Plan { at_work: at(visit), ..honest(1, (MS, MS)) }));
+    let mut card = Card::new(&[(50, 50), (30, 30)], &plans, 3);
+    card.run(SECOND);
+    let got = card.run(10 * SECOND);
+    assert_close(&[50], &got[..1]);
+    assert!(card.longest_wait(0) <= 100 * MS, "waited {}", card.longest_wait(0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
