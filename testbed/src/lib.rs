@@ -47,12 +47,12 @@ pub use down::{abandon, abandon_on_interrupt, down, sweep};
 pub use fake::FakeNodes;
 pub use forward::forward;
 pub use images::{
-    BASE, Features, Image, Made, Parts, base_images, kube_scheduler_image, product_images,
-    write_images,
+    AGENT_ENV, BASE, Features, Image, Made, Parts, base_images, kube_scheduler_image,
+    product_images, write_images,
 };
 pub use layout::{Layout, clusters};
 pub use manifests::{chart, manifests, rendered};
 pub use options::{Options, SchedulerSpec};
-pub use ours::{built, built_for_speed, built_limiter, built_to_ship};
+pub use ours::{built, built_agent, built_for_speed, built_limiter, built_to_ship};
 pub use process::processor_seconds;
 pub use status::{ComponentState, ComponentStatus, Status, status};

@@ -169,8 +169,10 @@ fn make_images(asked: Images) -> anyhow::Result<()> {
         Parts::built()?
     } else {
         let packages = shipped.iter().chain(&["limiter"]).map(ToString::to_string).collect();
+        let others: Vec<&str> = shipped.iter().copied().filter(|it| *it != "agent").collect();
         Parts {
-            programs: testbed::built_to_ship(&shipped)?,
+            programs: testbed::built_to_ship(&others)?,
+            agent: testbed::built_agent()?,
             limiter: testbed::built_limiter()?,
             features: Features::Packages(packages),
             wanted: Vec::new(),

@@ -108,7 +108,7 @@ fn containerd(
     } else {
         (binaries.path(Program::Containerd), binaries.path(Program::Shim))
     };
-    write(&config, containerd_config(binaries, !without_cdi, &shim).as_bytes())?;
+    write(&config, containerd_config(binaries, options, !without_cdi, &shim).as_bytes())?;
     let component = Component::containerd(node);
     let folder = program.parent().unwrap_or(Path::new("/")).display().to_string();
     let mut spec = Spec::new(&component, "env", Place::Node(node.to_owned()))
@@ -119,10 +119,28 @@ fn containerd(
 }
 
 /// Paths are the usual ones: the node has a `/var/lib` and a `/run` of its own.
-fn containerd_config(binaries: &Binaries, enable_cdi: bool, shim: &Path) -> String {
+fn containerd_config(
+    binaries: &Binaries,
+    options: &Options,
+    enable_cdi: bool,
+    shim: &Path,
+) -> String {
     let shim = shim.display();
     let cni = binaries.system.cni.display();
-    let runc = binaries.system.runc.display();
+    let runtime = |name: &str, program: &str| {
+        let table = format!("plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.'{name}'");
+        format!(
+            r#"
+    [{table}]
+      runtime_type = "io.containerd.runc.v2"
+      runtime_path = "{shim}"
+      [{table}.options]
+        BinaryName = "{program}"
+        SystemdCgroup = false"#
+        )
+    };
+    let more: String = options.runtimes.iter().map(|(name, it)| runtime(name, it)).collect();
+    let runtimes = runtime("runc", &binaries.system.runc.display().to_string()) + &more;
     format!(
         r#"version = 3
 root = "/var/lib/containerd"
@@ -154,13 +172,7 @@ disabled_plugins = [
     bin_dirs = ["{cni}"]
     conf_dir = "/var/lib/cni/net.d"
   [plugins.'io.containerd.cri.v1.runtime'.containerd]
-    default_runtime_name = "runc"
-    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      runtime_path = "{shim}"
-      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-        BinaryName = "{runc}"
-        SystemdCgroup = false
+    default_runtime_name = "runc"{runtimes}
 [plugins.'io.containerd.grpc.v1.cri']
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"

@@ -27,6 +27,10 @@ pub struct Options {
     /// Real nodes whose container runtime ignores CDI: an older containerd, told so.
     #[serde(default)]
     pub without_cdi: Vec<String>,
+    /// More OCI runtimes that pods can ask for by a `RuntimeClass`: the handler's name, and the program
+    /// as the nodes see it, which need not be there before it is used.
+    #[serde(default)]
+    pub runtimes: BTreeMap<String, String>,
     /// An audit `Policy`, as YAML: what the API server writes down in [`crate::Layout::audit`]. Empty:
     /// nothing.
     #[serde(default)]
@@ -61,6 +65,7 @@ impl Options {
             api_port: 0,
             kubelet_config: String::new(),
             without_cdi: Vec::new(),
+            runtimes: BTreeMap::new(),
             audit_policy: String::new(),
         }
     }

@@ -28,6 +28,11 @@ pub fn built_to_ship(packages: &[&str]) -> anyhow::Result<PathBuf> {
     Ok(build(&what)?.join("release"))
 }
 
+/// Builds the agent as it ships, once a process; the folder in which it lies.
+pub fn built_agent() -> anyhow::Result<PathBuf> {
+    Ok(build(&["--profile", "agent", "--package", "agent", "--bins"])?.join("agent"))
+}
+
 /// Builds our limiter as it ships, once a process; the library.
 pub fn built_limiter() -> anyhow::Result<PathBuf> {
     Ok(build(&["--profile", "limiter", "--package", "limiter"])?.join("limiter/liblimiter.so"))
@@ -57,7 +62,7 @@ fn run(what: &[&str], target: &Path) -> anyhow::Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.arg("build");
     // Who builds to ship waits for minutes and is to see how far it is.
-    if !what.contains(&"--release") {
+    if !what.contains(&"--release") && !what.contains(&"agent") {
         cargo.arg("--quiet");
     }
     cargo.args(what).arg("--target-dir").arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));

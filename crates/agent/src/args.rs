@@ -10,7 +10,6 @@ use clap::Parser;
 use dialect::{Dialect, MemoryUnit, NodeMode};
 use model::NodeName;
 
-use crate::edits::rung_of;
 use crate::metrics::Originals;
 use crate::probing::Handing;
 use crate::rungs::Rung;
@@ -38,7 +37,7 @@ pub struct Args {
     /// Who brings devices and driver files into containers: own, or toolkit for NVIDIA's
     #[arg(long, default_value = "own")]
     pub mode: String,
-    /// How shares are enforced: limiter or none
+    /// How shares are enforced: limiter or none. With --mode toolkit a share needs none
     #[arg(long, default_value = "limiter")]
     pub isolation: String,
     /// The kubelet's folder of device plugins
@@ -117,7 +116,7 @@ impl Args {
             "toolkit" => NodeMode::Toolkit,
             other => bail!("--mode is own or toolkit, not {other:?}"),
         };
-        let asked: Rung = self.isolation.parse()?;
+        let rung: Rung = self.isolation.parse()?;
         let handing: Handing = self.devices_by.parse().context("--devices-by")?;
         // Which cards NVIDIA's toolkit brings is said in a variable, and those are known too late.
         let handing = match (mode, handing) {
@@ -145,7 +144,7 @@ impl Args {
             namespace: self.namespace.clone(),
             dialects,
             mode,
-            rung: rung_of(mode, asked),
+            rung,
             plugins: self.plugins.clone(),
             pod_resources: self.pod_resources.clone(),
             cdi: self.cdi.clone(),

@@ -1,5 +1,6 @@
 //! What nobody needs any more: specs and pages of containers that are gone.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -66,7 +67,8 @@ pub fn collect(
     let answers = checkpoint.entries().iter().filter_map(|entry| entry.answer().ok());
     let named: BTreeSet<String> =
         answers.filter_map(|answer| Some(named(&answer, kind)?.0)).collect();
-    let (known, alive) = (pods.all(), processes.pods());
+    // To look at every process takes long; it is done only if somebody's life depends on it.
+    let (known, alive) = (pods.all(), LazyCell::new(|| processes.pods()));
     let lives = |pod: &PodUid| known.contains_key(pod) || alive.contains_key(pod);
     let kept = kept(&all, &named, &lives);
     let mut removed = 0;

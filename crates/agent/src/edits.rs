@@ -68,6 +68,9 @@ pub fn edits(
             grants,
         };
         settings.rung.for_grants(grants).equip(&given, &mut edits)?;
+    } else if settings.rung.for_grants(grants) != Rung::None {
+        // The genuine libraries would be mounted over ours.
+        return Err(Refusal::NoLimitHere);
     }
     if let Some(folder) = &settings.vcuda
         && crate::vcuda::speaks(asked.dialect)
@@ -87,15 +90,6 @@ fn node(settings: &Settings, node: &Node) -> DeviceNode {
     let host = settings.dev.host.join(&node.name).display().to_string();
     let host_path = (host != path).then_some(host);
     DeviceNode { host_path, permissions: Some("rw".into()), ..DeviceNode::new(path) }
-}
-
-/// The rung that is in force on a node of this mode: with NVIDIA's toolkit the genuine libraries
-/// are mounted over ours, so nothing can be enforced there.
-pub fn rung_of(mode: NodeMode, asked: Rung) -> Rung {
-    match mode {
-        NodeMode::Own => asked,
-        NodeMode::Toolkit => Rung::None,
-    }
 }
 
 #[cfg(test)]
@@ -205,10 +199,15 @@ mod tests {
     #[test]
     fn toolkit_mode_names_the_cards_and_brings_nothing() {
         let settings = Settings { mode: NodeMode::Toolkit, ..settings() };
-        let got = of(&settings, 1).unwrap();
-        assert!(got.env.contains(&"NVIDIA_VISIBLE_DEVICES=GPU-2,GPU-3".to_owned()));
-        assert!(got.device_nodes.is_empty() && got.mounts.is_empty());
-        assert_eq!(rung_of(NodeMode::Toolkit, Rung::Limiter), Rung::None);
+        for (container, cards) in [(0, "GPU-1"), (1, "GPU-2,GPU-3")] {
+            let got = of(&settings, container).unwrap();
+            assert!(got.env.contains(&format!("NVIDIA_VISIBLE_DEVICES={cards}")), "{:?}", got.env);
+            assert!(got.device_nodes.is_empty() && got.mounts.is_empty());
+        }
+        // Where limits are asked for, only who needs none is served.
+        let limited = Settings { rung: Rung::Limiter, ..settings };
+        assert_eq!(of(&limited, 0), Err(Refusal::NoLimitHere));
+        assert!(of(&limited, 1).is_ok());
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Ward {
     driver: Option<Case>,
     /// What cards said of errors in their memory in the last look.
     errors: BTreeMap<DeviceId, MemoryErrors>,
+    /// What they had said when they were last well.
+    well: BTreeMap<DeviceId, MemoryErrors>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +79,18 @@ impl Ward {
         }
     }
 
+    /// What cards had counted of errors when an agent before us saw them well: what came since is as
+    /// if it came now.
+    pub fn recall(&mut self, counted: &BTreeMap<DeviceId, MemoryErrors>) {
+        self.errors.clone_from(counted);
+        self.well.clone_from(counted);
+    }
+
+    /// What cards had counted of errors when they were last well.
+    pub fn counted(&self) -> &BTreeMap<DeviceId, MemoryErrors> {
+        &self.well
+    }
+
     /// The driver did not answer.
     pub fn silent(&mut self, why: &str, now: Moment) -> Vec<News> {
         let forgiven = self.longest();
@@ -125,20 +139,28 @@ impl Ward {
                 news.push(News::Returned { device: id.clone() });
             }
         }
+        for (id, errors) in &found.memory_errors {
+            if self.health(id) != Some(Health::Sick) {
+                self.well.insert(id.clone(), *errors);
+            }
+        }
+        // Of a card that was exchanged nothing is kept.
+        self.well.retain(|id, _| known.contains(id));
         news
     }
 
     /// What the memory of the cards says. Errors that could not be corrected are trouble when they
-    /// come; a page that stays bad, and a row that could not be exchanged, as long as they do. What
-    /// was counted before the first look says nothing of now.
+    /// come; a page that stays bad, and a row that could not be exchanged, as long as they do. What a
+    /// card had counted when it was first seen says nothing of now.
     fn errors(&mut self, found: &Found, now: Moment) -> Vec<News> {
         let mut news = Vec::new();
         for (id, errors) in &found.memory_errors {
             let before = self.errors.insert(id.clone(), *errors).unwrap_or(MemoryErrors {
                 uncorrected: errors.uncorrected,
+                ever: errors.ever,
                 ..MemoryErrors::default()
             });
-            let more = errors.uncorrected.saturating_sub(before.uncorrected);
+            let more = errors.since(&before);
             let why = if errors.repair_failed {
                 Some("a bad row of its memory could not be exchanged".to_owned())
             } else if errors.bad_page {
@@ -374,6 +396,36 @@ mod tests {
         assert_eq!(ward.looked(&uncorrected(1), &all(), Moment(2000)).len(), 1);
         assert_eq!(ward.looked(&found(&[]), &all(), Moment(3999)), [], "twice as long");
         assert_eq!(ward.looked(&found(&[]), &all(), Moment(4000)), back, "ECC was turned off");
+    }
+
+    #[test]
+    fn memory_errors_that_came_while_no_agent_looked_take_a_card_out() {
+        let counts = |uncorrected, ever| {
+            errors(MemoryErrors { uncorrected, ever: Some(ever), ..MemoryErrors::default() })
+        };
+        // The agent before us saw it well, then with errors, and died before it told anybody.
+        let mut before = Ward::new(1000);
+        before.looked(&counts(3, 9), &all(), Moment(0));
+        assert_eq!(before.looked(&counts(4, 10), &all(), Moment(10)).len(), 1);
+        assert_eq!(before.counted()[&id(0)].uncorrected, 3, "as it was when it was well");
+        let mut ward = Ward::new(1000);
+        ward.recall(before.counted());
+        let left = ward.looked(&counts(4, 10), &all(), Moment(0));
+        assert!(matches!(&left[..], [News::Left { why, .. }] if why.starts_with("1 memory")));
+        assert_eq!(ward.looked(&counts(4, 10), &all(), Moment(999)), []);
+        assert_eq!(ward.looked(&counts(4, 10), &all(), Moment(1000)).len(), 1, "well for long");
+        assert_eq!(ward.counted()[&id(0)].uncorrected, 4);
+        // While nobody looked the driver was loaded anew, which sets one of the counts back.
+        let mut ward2 = Ward::new(1000);
+        ward2.recall(ward.counted());
+        assert_eq!(ward2.looked(&counts(0, 10), &all(), Moment(0)), []);
+        ward2.recall(ward.counted());
+        assert_eq!(ward2.looked(&counts(0, 11), &all(), Moment(10)).len(), 1);
+        // Another card has its place: that has counted what it has, and the old one is forgotten.
+        let mut ward = Ward::new(1000);
+        ward.recall(&[(id(7), MemoryErrors::default())].into());
+        assert_eq!(ward.looked(&counts(5, 5), &all(), Moment(0)), []);
+        assert_eq!(ward.counted().keys().collect::<Vec<_>>(), [&id(0)]);
     }
 
     #[test]

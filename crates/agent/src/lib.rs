@@ -36,6 +36,7 @@ mod publishing;
 pub mod records;
 pub mod refereeing;
 pub mod refusal;
+pub mod remembering;
 pub mod room;
 pub mod rungs;
 pub mod running;

@@ -87,6 +87,8 @@ pub struct Metrics {
     by_folders: Gauge,
     originals: bool,
     latest: Mutex<Arc<Picture>>,
+    // Held while families are filled, told and emptied, so that two scrapes do not mix.
+    scrape: Mutex<()>,
 }
 
 impl Metrics {
@@ -118,6 +120,7 @@ impl Metrics {
             by_folders: Gauge::default(),
             originals: originals == Originals::Too,
             latest: Mutex::default(),
+            scrape: Mutex::default(),
         };
         metrics.cdi.set(-1);
         metrics.numbers.register(|r| {
@@ -273,21 +276,22 @@ impl Metrics {
 
     /// Replaces all that was measured before.
     pub fn measured(&self, picture: Picture) {
-        self.cards(&picture);
-        for family in [&self.used, &self.limit, &self.busy, &self.unbelievable] {
-            family.clear();
-        }
-        self.throttled.clear();
-        self.denied.clear();
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(picture);
+    }
+
+    /// Puts what was measured into the families. They are filled for a scrape and emptied after it: on
+    /// a full node they would be the larger part of what the agent keeps, and made anew with every look.
+    fn fill(&self, picture: &Picture) {
+        self.cards(picture);
         for one in &picture.uses {
             let container = one.container.as_deref().unwrap_or_default();
-            let tenant = self.tenant(&picture, &one.device, &one.pod_name, container);
+            let tenant = self.tenant(picture, &one.device, &one.pod_name, container);
             self.used.get_or_create(&tenant).set(one.used);
             self.limit.get_or_create(&tenant).set(one.limit);
             self.busy.get_or_create(&tenant).set(u64::from(one.busy));
         }
         for one in &picture.counted {
-            let tenant = self.tenant(&picture, &one.device, &one.pod_name, &one.container);
+            let tenant = self.tenant(picture, &one.device, &one.pod_name, &one.container);
             let plain = one.counters.filter(|counters| !counters.implausible);
             self.unbelievable.get_or_create(&tenant).set(u64::from(plain.is_none()));
             let Some(counters) = one.counters else { continue };
@@ -296,7 +300,23 @@ impl Metrics {
             throttled.inner().store(seconds.to_bits(), Ordering::Relaxed);
             self.denied.get_or_create(&tenant).inner().store(counters.denied, Ordering::Relaxed);
         }
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(picture);
+    }
+
+    fn empty(&self) {
+        for family in [&self.used, &self.limit, &self.busy, &self.unbelievable] {
+            family.clear();
+        }
+        for family in [
+            &self.card_used,
+            &self.card_total,
+            &self.card_busy,
+            &self.card_healthy,
+            &self.card_strange,
+        ] {
+            family.clear();
+        }
+        self.throttled.clear();
+        self.denied.clear();
     }
 
     fn tenant(&self, picture: &Picture, device: &DeviceId, pod: &str, container: &str) -> Tenant {
@@ -312,15 +332,6 @@ impl Metrics {
     }
 
     fn cards(&self, picture: &Picture) {
-        for family in [
-            &self.card_used,
-            &self.card_total,
-            &self.card_busy,
-            &self.card_healthy,
-            &self.card_strange,
-        ] {
-            family.clear();
-        }
         for device in &picture.inventory.devices {
             let card = Card {
                 gpu: device.index.to_string(),
@@ -344,7 +355,13 @@ impl Metrics {
 
     /// The text of a scrape.
     pub fn text(&self) -> String {
-        let text = self.numbers.text();
+        let text = {
+            let _turn = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
+            self.fill(&self.latest());
+            let text = self.numbers.text();
+            self.empty();
+            text
+        };
         if !self.originals {
             return text;
         }

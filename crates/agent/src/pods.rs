@@ -29,32 +29,45 @@ impl Pods {
         let (out, mut seen) = mpsc::channel(64);
         tokio::spawn(async move { watch_pods_on(client, &node, out).await });
         let (write, map) = watch::channel(Arc::new(Map::new()));
-        let (write_names, names) = watch::channel(Arc::default());
-        let (write_waiting, waiting) = watch::channel(Arc::default());
+        let (write_names, names) = watch::channel(Arc::<BTreeMap<PodUid, Names>>::default());
+        let (write_waiting, waiting) = watch::channel(Arc::<BTreeMap<PodUid, Messages>>::default());
         let (sync, synced) = watch::channel(false);
         tokio::spawn(async move {
-            let (mut own, mut names) = (Map::new(), BTreeMap::new());
-            let mut waiting: BTreeMap<PodUid, Messages> = BTreeMap::new();
             while let Some(seen) = seen.recv().await {
+                // Changed in place while nobody looks, and copied for whoever does.
                 match seen {
                     Seen::Pod(pod) => {
+                        let pod = Arc::unwrap_or_clone(pod);
                         let uid = pod.pod.id.uid.clone();
-                        waiting.remove(&uid);
-                        if !pod.waiting.is_empty() {
-                            waiting.insert(uid.clone(), pod.waiting.iter().cloned().collect());
-                        }
-                        names.insert(uid, pod.containers.iter().cloned().collect());
-                        drop(own.insert(pod.pod.id.uid.clone(), Arc::new(pod.pod.clone())));
+                        write_waiting.send_if_modified(|all| {
+                            let now: Messages = pod.waiting.into_iter().collect();
+                            if now.is_empty() && !all.contains_key(&uid) {
+                                return false;
+                            }
+                            let all = Arc::make_mut(all);
+                            if now.is_empty() {
+                                all.remove(&uid);
+                            } else {
+                                all.insert(uid.clone(), now);
+                            }
+                            true
+                        });
+                        write_names.send_modify(|all| {
+                            let now = pod.containers.into_iter().collect();
+                            Arc::make_mut(all).insert(uid.clone(), now);
+                        });
+                        write.send_modify(|all| {
+                            Arc::make_mut(all).insert(uid, Arc::new(pod.pod));
+                        });
                     }
                     Seen::PodGone(uid) => {
-                        drop((own.remove(&uid), names.remove(&uid), waiting.remove(&uid)));
+                        write.send_modify(|all| drop(Arc::make_mut(all).remove(&uid)));
+                        write_names.send_modify(|all| drop(Arc::make_mut(all).remove(&uid)));
+                        write_waiting.send_modify(|all| drop(Arc::make_mut(all).remove(&uid)));
                     }
                     Seen::Synced(_) => drop(sync.send_replace(true)),
-                    _ => continue,
+                    _ => {}
                 }
-                write.send_replace(Arc::new(own.clone()));
-                write_names.send_replace(Arc::new(names.clone()));
-                write_waiting.send_replace(Arc::new(waiting.clone()));
             }
         });
         Self { map, names, waiting, synced }
@@ -79,6 +92,15 @@ impl Pods {
         }
     }
 
+    /// The same, of which each has a container that waits with this message.
+    #[must_use]
+    pub fn waiting(mut self, container: &str, message: &str) -> Self {
+        let one: Messages = [(container.to_owned(), message.to_owned())].into();
+        let all = self.all().keys().map(|uid| (uid.clone(), one.clone())).collect();
+        self.waiting = watch::channel(Arc::new(all)).1;
+        self
+    }
+
     /// All of them.
     pub fn all(&self) -> Arc<Map> {
         self.map.borrow().clone()
@@ -87,6 +109,14 @@ impl Pods {
     /// The names of their containers, by the runtime's IDs.
     pub fn container_names(&self) -> Arc<BTreeMap<PodUid, BTreeMap<String, String>>> {
         self.names.borrow().clone()
+    }
+
+    /// Waits until the API shows the container with this ID of the runtime's. It does so a moment after
+    /// the container was started.
+    pub async fn shown(&self, pod: &PodUid, id: &str, patience: Duration) -> bool {
+        let mut names = self.names.clone();
+        let seen = names.wait_for(|all| all.get(pod).is_some_and(|own| own.contains_key(id)));
+        matches!(tokio::time::timeout(patience, seen).await, Ok(Ok(_)))
     }
 
     /// Whether a container waits for a reason that has `text` in it.

@@ -28,8 +28,8 @@ use crate::starting::STEM;
 use crate::watching::NodeWord;
 
 /// A runtime learns of a spec a moment after it was written, and the kubelet tries again by itself;
-/// who cannot resolve it after this time never will.
-const LATE: Duration = Duration::from_secs(30);
+/// who cannot resolve it after so many looks never will. It is half a minute by default.
+const LATE: u32 = 10;
 
 /// How a runtime says that it cannot resolve a device: `unresolvable CDI devices nano-gpu/alloc=...`.
 const UNRESOLVED: &str = "unresolvable CDI devices";
@@ -194,7 +194,7 @@ impl Prober {
     ) {
         let mut told = None;
         loop {
-            for held in self.look() {
+            for held in self.look(every * LATE) {
                 let note = "the container runs without its GPU, because this node's container runtime \
                             ignores CDI devices; delete the pod so that it is made anew";
                 let pod = self.pods.all().get(&held.pod).map(|pod| pod.id.clone());
@@ -227,8 +227,9 @@ impl Prober {
         }
     }
 
-    /// Judges what can be judged now, and says which containers run without their cards.
-    fn look(&self) -> Vec<HeldBy> {
+    /// Judges what can be judged now, and says which containers run without their cards. A runtime
+    /// that cannot resolve a device for longer than `late` looks elsewhere.
+    fn look(&self, late: Duration) -> Vec<HeldBy> {
         self.forget_another_runtime();
         let known = self.pods.all();
         let mut without = Vec::new();
@@ -238,7 +239,7 @@ impl Prober {
                 return false;
             }
             if self.ids(&one.held).is_subset(&one.before) {
-                let late = one.since.elapsed() > LATE;
+                let late = one.since.elapsed() > late;
                 if late && self.pods.waits(&one.held.pod, one.held.container.as_str(), UNRESOLVED) {
                     self.found(Cdi::Missed);
                 }
@@ -342,6 +343,9 @@ mod tests {
     use super::*;
     use crate::starting::KIND;
 
+    /// Nothing here is late.
+    const LONG: Duration = Duration::from_mins(10);
+
     struct Bench {
         root: tempfile::TempDir,
         specs: Specs,
@@ -404,15 +408,15 @@ mod tests {
         bench.open(&prober);
         // That we read it ourselves says nothing.
         assert!(bench.specs.read("nano-gpu-d-1").unwrap().is_some());
-        assert_eq!(prober.look(), [Bench::held()]);
+        assert_eq!(prober.look(LONG), [Bench::held()]);
         assert_eq!((prober.cdi(), prober.way()), (Cdi::Ignored, Way::Folders));
         assert!(matches!(prober.refusal(), Some(Refusal::NoCdi { by_folders: true })));
-        assert_eq!(prober.look(), [], "it is told once");
+        assert_eq!(prober.look(LONG), [], "it is told once");
         // The next agent knows, until the runtime is started anew.
         assert_eq!(bench.prober(Handing::Cdi, true).way(), Way::Ignored);
         bench.runtime(200);
         assert_eq!(bench.prober(Handing::Auto, true).way(), Way::Untried);
-        assert_eq!(prober.look(), []);
+        assert_eq!(prober.look(LONG), []);
         assert_eq!((prober.cdi(), prober.refusal()), (Cdi::Unknown, None));
     }
 
@@ -422,8 +426,8 @@ mod tests {
         fs::remove_dir_all(bench.root.path().join("proc")).unwrap();
         let prober = bench.prober(Handing::Cdi, true);
         bench.open(&prober);
-        assert_eq!(prober.look(), [Bench::held()]);
-        assert_eq!(prober.look(), [], "this one keeps to it");
+        assert_eq!(prober.look(LONG), [Bench::held()]);
+        assert_eq!(prober.look(LONG), [], "this one keeps to it");
         assert_eq!(prober.way(), Way::Ignored);
         assert_eq!(bench.prober(Handing::Cdi, true).way(), Way::Untried);
     }
@@ -434,7 +438,7 @@ mod tests {
         let prober = bench.prober(Handing::Auto, true);
         bench.open(&prober);
         fs::read(bench.specs.folder().join("nano-gpu-d-1.json")).unwrap();
-        assert_eq!(prober.look(), []);
+        assert_eq!(prober.look(LONG), []);
         assert_eq!((prober.cdi(), prober.way()), (Cdi::Resolved, Way::Cdi));
     }
 
@@ -443,13 +447,36 @@ mod tests {
         let bench = Bench::new();
         let prober = bench.prober(Handing::Auto, false);
         bench.open(&prober);
-        assert_eq!(prober.look(), []);
+        assert_eq!(prober.look(LONG), []);
         assert_eq!((prober.cdi(), prober.way()), (Cdi::Unknown, Way::Untried));
         // Nor does one that was made before the spec was written: after a reboot.
         let prober = bench.prober(Handing::Auto, true);
         bench.open(&prober);
         prober.open.lock().unwrap()[0].before = prober.ids(&Bench::held());
-        assert_eq!(prober.look(), []);
+        assert_eq!(prober.look(LONG), []);
         assert_eq!(prober.cdi(), Cdi::Unknown);
+    }
+
+    #[test]
+    fn a_runtime_that_cannot_resolve_a_device_for_long_looks_elsewhere() {
+        let bench = Bench::new();
+        let said = "failed to generate spec: unresolvable CDI devices nano-gpu/alloc=d-1";
+        let mut prober = bench.prober(Handing::Auto, false);
+        prober.pods = Pods::fixed([bench.pod.clone()]).waiting("main", said);
+        bench.open(&prober);
+        assert_eq!((prober.look(LONG), prober.way()), (vec![], Way::Untried), "it may not be late");
+        assert_eq!((prober.look(Duration::ZERO), prober.way()), (vec![], Way::Missed));
+        assert_eq!(prober.refusal(), None, "it is tried again");
+        let word = word(prober.way()).unwrap();
+        assert!(word.warning && word.note.contains("--cdi"), "{word:?}");
+        // It finds it at last: somebody told it where to look.
+        prober.pods = Pods::fixed_with([bench.pod.clone()], &[("id-1", "main")]);
+        fs::read(bench.specs.folder().join("nano-gpu-d-1.json")).unwrap();
+        assert_eq!((prober.look(LONG), prober.way()), (vec![], Way::Cdi));
+        // Whoever waits for something else says nothing of it.
+        let mut prober = bench.prober(Handing::Auto, false);
+        prober.pods = Pods::fixed([bench.pod.clone()]).waiting("main", "ImagePullBackOff");
+        bench.open(&prober);
+        assert_eq!((prober.look(Duration::ZERO), prober.way()), (vec![], Way::Untried));
     }
 }

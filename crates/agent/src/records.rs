@@ -5,18 +5,24 @@
 //! A folder appears whole, by a rename, or not at all, and goes the same way. What is no record is
 //! set aside and never believed. What cannot be read just now, since the disk or the table of open
 //! files is full, stays where it is: whoever asked does nothing and asks again.
+//!
+//! Nothing waits for the disk. A machine that loses its power has no containers left; before one starts
+//! again its record and its pages are read, and what the disk has only in part is written anew.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::mem::offset_of;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use model::codec::decode_placement;
 use model::{ContainerName, Placement, PodUid};
 use page::{Limits, write_counters, write_limits};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::laying::Laid;
 use crate::rungs::{PRELOAD, PRELOADED};
@@ -31,6 +37,8 @@ const GONE: &str = ".gone-";
 /// So many of those set aside are kept, the newest.
 const MOST_ASIDE: usize = 32;
 const DOORS: &str = ".doors";
+/// The clock of a folder may stand still for so long while things happen in it.
+const COARSE: Duration = Duration::from_millis(100);
 
 /// Whom an answer of ours is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +68,38 @@ struct Wire {
 #[derive(Debug, Clone)]
 pub struct Records {
     folder: PathBuf,
+    // What was listed last, for all clones. Exchanged as a whole.
+    known: Arc<Mutex<Arc<Known>>>,
+    came: Arc<Notify>,
+}
+
+/// What a list was made of. Records are not changed, so most of a list is what it was before.
+#[derive(Debug, Default)]
+struct Known {
+    /// When a record had last come or gone, if that was long enough ago to be told from now.
+    at: Option<SystemTime>,
+    /// When the files were last looked at.
+    looked: Option<Instant>,
+    records: Arc<Vec<Record>>,
+    /// By their names, what the files were like.
+    files: BTreeMap<String, (Stamp, SystemTime)>,
+}
+
+/// For so long a folder in which nothing came or went is taken at its word. Nobody but us writes below
+/// it; what a disk does to a file is seen after this.
+const TAKEN: Duration = Duration::from_secs(30);
+
+/// Which writing of a file it is: inode, length, and when it was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp(u64, u64, (i64, i64));
+
+impl Stamp {
+    /// That of a plain file, through no link, and when the file was written.
+    fn of(path: &Path) -> Option<(Self, SystemTime)> {
+        let seen = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
+        let stamp = Self(seen.ino(), seen.len(), (seen.ctime(), seen.ctime_nsec()));
+        Some((stamp, seen.modified().ok()?))
+    }
 }
 
 /// Why the folder, or a part of it, cannot be used.
@@ -103,7 +143,7 @@ impl Records {
         if !seen.is_dir() || seen.mode() & 0o022 != 0 {
             return Err(bad(None));
         }
-        Ok(Self { folder })
+        Ok(Self { folder, known: Arc::default(), came: Arc::default() })
     }
 
     /// Removes what an agent that was killed left half-made or half-removed. Only for the one that
@@ -154,7 +194,7 @@ impl Records {
                 put(&new.join(format!("{place}.limits")), &write_limits(limits), 0o444)?;
                 // Written by the container's processes, whoever they run as; it is mounted there
                 // and nowhere else.
-                put(&new.join(format!("{place}.counters")), &write_counters(), 0o666)?;
+                put_counters(&new.join(format!("{place}.counters")))?;
                 fs::hard_link(
                     self.door(limits.device.as_str())?,
                     new.join(format!("{place}.door")),
@@ -167,11 +207,15 @@ impl Records {
                 laid.make(&new)?;
             }
             put(&new.join(FILE), &serde_json::to_vec(&wire)?, 0o600)?;
-            File::open(&new)?.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(&self.folder)?.sync_all()
+            fs::rename(&new, &path)
         })();
+        self.came.notify_one();
         written.map_err(failed)
+    }
+
+    /// Returns when a record was written by one of us since the last call.
+    pub async fn came(&self) {
+        self.came.notified().await;
     }
 
     /// The door of a card, by which its processes wake the referee: one file, which every
@@ -187,22 +231,46 @@ impl Records {
 
     /// All records. What is none is set aside; if one cannot be read just now, nothing is said of
     /// any, because who is missing from the list would be taken for gone.
-    pub fn list(&self) -> Result<Vec<Record>, RecordsError> {
+    pub fn list(&self) -> Result<Arc<Vec<Record>>, RecordsError> {
         let failed = |source| RecordsError::File { path: self.folder.clone(), source };
-        let mut records = Vec::new();
+        let before = self.known().clone();
+        let at = self.changed_before_now();
+        if at.is_some() && at == before.at && before.looked.is_some_and(|it| it.elapsed() < TAKEN) {
+            return Ok(before.records.clone());
+        }
+        let (mut records, mut files) = (Vec::new(), BTreeMap::new());
         for entry in fs::read_dir(&self.folder).map_err(failed)? {
-            let Ok(name) = entry.map_err(failed)?.file_name().into_string() else { continue };
+            let entry = entry.map_err(failed)?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
             if name.starts_with('.') {
                 continue;
             }
-            match self.read(&name) {
-                Ok(record) => records.extend(record),
-                Err(RecordsError::Foreign { .. }) => self.set_aside(&name),
+            // Before it is read: what is changed meanwhile is read again the next time.
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let file = Stamp::of(&self.folder.join(&name).join(FILE)).filter(|_| is_folder);
+            let same = file.filter(|file| before.files.get(&name) == Some(file));
+            let found = || before.records.binary_search_by(|one| one.name.cmp(&name)).ok();
+            let known = same.and_then(|_| before.records.get(found()?).cloned());
+            let record = match known.map_or_else(|| self.read(&name), |known| Ok(Some(known))) {
+                Ok(record) => record,
+                Err(RecordsError::Foreign { .. }) => {
+                    self.set_aside(&name);
+                    continue;
+                }
                 Err(error) => return Err(error),
-            }
+            };
+            records.extend(record);
+            files.extend(file.map(|file| (name, file)));
         }
         records.sort_by(|a, b| a.name.cmp(&b.name));
+        let records = Arc::new(records);
+        let known = Known { at, looked: Some(Instant::now()), records: records.clone(), files };
+        *self.known() = Arc::new(known);
         Ok(records)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Arc<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One record, if it is there.
@@ -241,11 +309,16 @@ impl Records {
     /// may have written others, and one without isolation none.
     pub fn has_pages(&self, name: &str, limits: &[Limits]) -> bool {
         let folder = self.folder.join(name);
+        let length =
+            |file: String| fs::symlink_metadata(folder.join(file)).map_or(0, |it| it.len());
         let is_read = |place: usize| {
             let bytes = fs::read(folder.join(format!("{place}.limits")));
             bytes.is_ok_and(|bytes| page::read_limits(&bytes).is_ok())
+                && length(format!("{place}.counters")) >= page::CountersPage::SIZE as u64
+                && length(format!("{place}.door")) > 0
         };
-        limits.is_empty() || (folder.join(PRELOAD).is_file() && (0..limits.len()).all(is_read))
+        let preloads = || fs::read(folder.join(PRELOAD)).is_ok_and(|it| it == PRELOADED.as_bytes());
+        limits.is_empty() || (preloads() && (0..limits.len()).all(is_read))
     }
 
     /// When a record came or went last, by the folder's own clock.
@@ -253,13 +326,19 @@ impl Records {
         fs::metadata(&self.folder)?.modified()
     }
 
+    /// The same, if that was long enough ago to be told from now.
+    pub fn changed_before_now(&self) -> Option<SystemTime> {
+        self.changed().ok().filter(|at| at.elapsed().is_ok_and(|age| age > COARSE))
+    }
+
     /// Copies what is used of the counters that the container writes, for its device at `place`,
     /// into `bytes`: how the file begins, and its seats up to the highest that was ever taken. The
     /// rest of `bytes` is of no meaning, and nobody reads it.
     pub fn counters(&self, name: &str, place: usize, bytes: &mut Vec<u8>) -> io::Result<()> {
-        let file = open_plain(&self.counters_file(name, place), OpenOptions::new().read(true))?;
+        let (file, seen) =
+            open_seen(&self.counters_file(name, place), OpenOptions::new().read(true))?;
         let whole = page::CountersPage::SIZE;
-        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX).min(whole);
+        let length = usize::try_from(seen.len()).unwrap_or(usize::MAX).min(whole);
         bytes.resize(length, 0);
         let (seats, seat) = (offset_of!(page::CountersPage, seats), size_of::<page::Seat>());
         let Some(begins) = bytes.get_mut(..seats) else {
@@ -289,10 +368,11 @@ impl Records {
         self.folder.join(name).join(format!("{place}.counters"))
     }
 
-    /// How long ago a record was made.
-    pub fn age(&self, name: &str) -> Option<std::time::Duration> {
-        let made = fs::symlink_metadata(self.folder.join(name).join(FILE)).ok()?.modified().ok()?;
-        made.elapsed().ok()
+    /// How long ago a record that was listed was made.
+    pub fn age(&self, name: &str) -> Option<Duration> {
+        let listed = self.known().files.get(name).map(|(_, made)| *made);
+        let made = listed.or_else(|| Some(Stamp::of(&self.folder.join(name).join(FILE))?.1));
+        made?.elapsed().ok()
     }
 
     /// Removes a record and its pages. Whoever lists meanwhile sees it whole or not at all.
@@ -354,30 +434,54 @@ impl Records {
 
 /// Whether this says that there is something else than a plain file, rather than that it cannot be
 /// read just now.
-fn is_no_plain_file(error: &io::Error) -> bool {
+pub(crate) fn is_no_plain_file(error: &io::Error) -> bool {
     let link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
     link || matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotADirectory)
 }
 
-fn put(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+pub(crate) fn put(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    create(path, mode)?.write_all(bytes)
+}
+
+/// Makes a file of counters. All of it has its place on the disk: a process that counts in a hole of
+/// it would die of a disk that is full. Nothing but its beginning is written, for there is nothing.
+fn put_counters(path: &Path) -> io::Result<()> {
+    let mut file = create(path, 0o666)?;
+    let bytes = write_counters();
+    let (begins, rest) = bytes.split_at(offset_of!(page::CountersPage, seats));
+    file.write_all(begins)?;
+    let none = rustix::fs::FallocateFlags::empty();
+    match rustix::fs::fallocate(&file, none, 0, bytes.len() as u64) {
+        // Not on every filesystem.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.write_all(rest),
+        done => Ok(done?),
+    }
+}
+
+fn create(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    let mut file = options.write(true).create_new(true).custom_flags(flags).open(path)?;
+    let file = options.write(true).create_new(true).custom_flags(flags).open(path)?;
     // Whatever the umask is.
     rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))?;
-    file.write_all(bytes)?;
-    file.sync_all()
+    Ok(file)
 }
 
 /// Opens a plain file, through no link.
 fn open_plain(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    open_seen(path, options).map(|(file, _)| file)
+}
+
+/// The same, and what was seen of it.
+fn open_seen(path: &Path, options: &mut OpenOptions) -> io::Result<(File, fs::Metadata)> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let file = options.custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    let seen = file.metadata()?;
+    if seen.is_file() { Ok((file, seen)) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 /// Reads at most `most` bytes of a plain file, through no link.
-fn read_plain(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_plain(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_plain(path, OpenOptions::new().read(true))?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -426,7 +530,7 @@ mod tests {
         records.write(&record("x-1"), &[limits()]).unwrap();
         records.write(&record("x-1"), &[limits()]).unwrap();
         let again = Records::open(folder.path().join("pages")).unwrap();
-        assert_eq!(again.list().unwrap(), [record("x-1")]);
+        assert_eq!(*again.list().unwrap(), [record("x-1")]);
         let bytes = fs::read(again.folder_of("x-1").join("0.limits")).unwrap();
         assert_eq!(page::read_limits(&bytes), Ok(limits()));
         let mut counters = Vec::new();
@@ -434,7 +538,7 @@ mod tests {
         assert_eq!(counters, write_counters());
         again.remove("x-1").unwrap();
         again.remove("x-1").unwrap();
-        assert_eq!(again.list().unwrap(), []);
+        assert_eq!(*again.list().unwrap(), []);
     }
 
     #[test]
@@ -448,7 +552,7 @@ mod tests {
         symlink("/etc", pages.join("link")).unwrap();
         fs::create_dir(pages.join("inside")).unwrap();
         symlink("/etc/passwd", pages.join("inside").join(FILE)).unwrap();
-        assert_eq!(records.list().unwrap(), []);
+        assert_eq!(*records.list().unwrap(), []);
         assert!(pages.join(".aside-torn").is_dir() && pages.join(".aside-inside").is_dir());
         assert!(Path::new("/etc/passwd").exists());
     }
@@ -509,11 +613,11 @@ mod tests {
         let pages = folder.path().join("pages");
         for number in 0..40 {
             fs::create_dir(pages.join(format!("torn-{number:02}"))).unwrap();
-            assert_eq!(records.list().unwrap(), []);
+            assert_eq!(*records.list().unwrap(), []);
         }
         // The same name again does not replace what was set aside before.
         fs::create_dir(pages.join("torn-39")).unwrap();
-        assert_eq!(records.list().unwrap(), []);
+        assert_eq!(*records.list().unwrap(), []);
         assert!(pages.join(".aside-torn-39").is_dir() && pages.join(".aside-torn-39.1").is_dir());
         let aside = fs::read_dir(&pages).unwrap().count();
         assert_eq!(aside, MOST_ASIDE);

@@ -1,7 +1,7 @@
 //! Turns on the cards: a referee for each card on which containers with pages live.
 //!
-//! Looks at the records every while rather than being told: what is there is what counts, after a
-//! restart too. A container that is not refereed yet paces itself meanwhile.
+//! Looks at the records every while and when one came: what is there is what counts, after a restart
+//! too. A container that is not refereed yet paces itself meanwhile.
 //!
 //! What tenants can write is kept in bounds here too: a file of counters that grew is cut back. They
 //! can do that as often as they like, so what is told of one of them is told seldom.
@@ -21,12 +21,12 @@ use crate::pods::Pods;
 use crate::records::{Record, Records, RecordsError};
 use crate::starting::chain;
 
-/// How often the records are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the records are looked at, whatever happens.
+const LOOK: Duration = Duration::from_secs(3);
+/// And how often at most, while many come.
+const SOON: Duration = Duration::from_millis(500);
 /// How often at most something is told of a container.
 const SELDOM: Duration = Duration::from_mins(5);
-/// The clock of a folder may stand still for so long while things happen in it.
-const COARSE: Duration = Duration::from_millis(100);
 
 /// The containers whose file of counters was spoiled of late, by the names of their records.
 #[derive(Debug, Clone, Default)]
@@ -114,7 +114,7 @@ impl Referees {
 
     /// Reads the records, if any came or went since.
     fn look(&mut self, records: &Records) -> Result<(), RecordsError> {
-        let at = records.changed().ok().filter(|at| at.elapsed().is_ok_and(|age| age > COARSE));
+        let at = records.changed_before_now();
         if at.is_some() && at == self.at {
             return Ok(());
         }
@@ -222,12 +222,15 @@ pub async fn referee(
 ) {
     let mut referees = Referees::default();
     loop {
-        let records = records.clone();
-        let looked = tokio::task::spawn_blocking(move || {
-            referees.refresh(&records);
-            let grown = referees.cut_back(&records);
-            (referees, grown)
-        });
+        let looked = {
+            let records = records.clone();
+            tokio::task::spawn_blocking(move || {
+                referees.refresh(&records);
+                let grown = referees.cut_back(&records);
+                (referees, grown)
+            })
+        };
+        let begun = Instant::now();
         let grown;
         (referees, grown) = looked.await.unwrap_or_default();
         for (name, uid) in grown {
@@ -249,6 +252,7 @@ pub async fn referee(
         tokio::select! {
             () = stopping.asked() => return,
             () = tokio::time::sleep(LOOK) => {}
+            () = records.came() => tokio::time::sleep(SOON.saturating_sub(begun.elapsed())).await,
         }
     }
 }

@@ -146,6 +146,12 @@ pub enum Refusal {
         /// Where it should be.
         path: PathBuf,
     },
+    /// Nothing can be limited here.
+    #[error(
+        "NVIDIA's toolkit brings the driver into containers on this node, so a share cannot be limited, and a share \
+         without a limit is not handed out; ask for whole cards, or start the agent with --isolation none"
+    )]
+    NoLimitHere,
     /// The driver's files are not there.
     #[error("the driver has no {what} on this node")]
     NoDriverFile {

@@ -44,8 +44,8 @@ use crate::watching::{NodeWord, Watcher};
 const DRIVER: Duration = Duration::from_secs(10);
 /// How long the API server and the kubelet may take.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How often leftovers are looked for.
-const COLLECT: Duration = Duration::from_secs(30);
+/// After how many looks at the cards leftovers are looked for: every half minute by default.
+const COLLECT: u32 = 10;
 /// How long to wait before trying again what failed.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -420,11 +420,12 @@ async fn collecting(
     mut stopping: Stopping,
 ) {
     pods.synced().await;
+    let every = settings.look * COLLECT;
     loop {
         if let Some(vcuda) = &vcuda {
             // Without the records everyone would be gone.
             match records.list() {
-                Ok(all) => vcuda.keep(&all.into_iter().map(|record| record.pod).collect()).await,
+                Ok(all) => vcuda.keep(&all.iter().map(|record| record.pod.clone()).collect()).await,
                 Err(error) => tracing::warn!(error = chain(&error), "vcuda folders stay"),
             }
         }
@@ -437,7 +438,7 @@ async fn collecting(
         metrics.collected(done.await.unwrap_or(0));
         tokio::select! {
             () = stopping.asked() => return,
-            () = tokio::time::sleep(COLLECT) => {}
+            () = tokio::time::sleep(every) => {}
         }
     }
 }

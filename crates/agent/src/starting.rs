@@ -1,7 +1,7 @@
 //! The start of a container: who it is for, what it was given, whether that is free, and the files
 //! that make it so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
@@ -284,9 +284,15 @@ impl Starter {
             let tried = {
                 let _turn = self.taking.lock().await;
                 match self.check(pod, placement).await {
-                    Ok(()) => return self.write(pod, asked, placement, held, ids),
-                    Err(refusal) => refusal,
+                    Ok(()) => Ok(self.record(pod, asked, placement, held, ids)?),
+                    Err(refusal) => Err(refusal),
                 }
+            };
+            // What was taken is taken by its record. Others need not wait until the specs are on the
+            // disk.
+            let tried = match tried {
+                Ok(specs) => return self.put_specs(specs).await,
+                Err(refusal) => refusal,
             };
             if !tried.may_pass() || Instant::now() + AGAIN >= end {
                 return Err(tried);
@@ -298,11 +304,33 @@ impl Starter {
     /// The second check: against what really lives here, not what the API says.
     async fn check(&self, pod: &Pod, placement: &Placement) -> Result<(), Refusal> {
         let inventory = self.inventory.borrow().clone();
-        let (records, processes) = (self.records.clone(), self.processes.clone());
-        let (records, alive) = blocking(move || (records.list(), processes.containers())).await;
+        let records = self.records.clone();
+        let records = blocking(move || records.list()).await;
         let records =
             records.map_err(|error| Refusal::Unwritable { what: "pages", why: chain(&error) })?;
-        let known = self.pods.all();
+        let (known, names) = (self.pods.all(), self.pods.container_names());
+        let recorded: BTreeSet<&PodUid> = records.iter().map(|record| &record.pod).collect();
+        // Who runs on a card without a record of ours was started by others, or before a disk was
+        // lost. A pod of which only the sandbox runs, or a container without a card, holds nothing.
+        let mut unrecorded: BTreeMap<&PodUid, (&Pod, Placement, Vec<&String>)> = BTreeMap::new();
+        for (uid, other) in known.iter().filter(|(uid, _)| !recorded.contains(uid)) {
+            let Some(ids) = names.get(uid).filter(|ids| !ids.is_empty()) else { continue };
+            let Some(placed) = placed_here(other, &self.settings) else { continue };
+            let on_a_card = ids.iter().filter(|(_, name)| !placed.grants(name).is_empty());
+            let on_a_card: Vec<&String> = on_a_card.map(|(id, _)| id).collect();
+            if !on_a_card.is_empty() {
+                unrecorded.insert(uid, (other, placed, on_a_card));
+            }
+        }
+        // To look at every process takes long on a full node; it is done only if somebody's life
+        // depends on it. All that have a record and are shown by the API live.
+        let gone = recorded.iter().any(|uid| !known.contains_key(*uid));
+        let alive = if gone || !unrecorded.is_empty() {
+            let processes = self.processes.clone();
+            blocking(move || processes.containers()).await
+        } else {
+            BTreeMap::new()
+        };
         let lives =
             |record: &Record| known.contains_key(&record.pod) || alive.contains_key(&record.pod);
         let mut living: BTreeMap<_, Living> = BTreeMap::new();
@@ -313,15 +341,9 @@ impl Starter {
                 holds: holds(&record.placement, &inventory),
             });
         }
-        // Who runs on a card without a record of ours was started by others, or before a disk was
-        // lost. A pod of which only the sandbox runs, or a container without a card, holds nothing.
-        let names = self.pods.container_names();
-        for (uid, running) in &alive {
-            let (Some(other), Some(names)) = (known.get(uid), names.get(uid)) else { continue };
-            let Some(placed) = placed_here(other, &self.settings) else { continue };
-            let on_a_card =
-                |id: &String| names.get(id).is_some_and(|name| !placed.grants(name).is_empty());
-            if running.iter().any(on_a_card) {
+        for (uid, (other, placed, on_a_card)) in unrecorded {
+            let Some(running) = alive.get(uid) else { continue };
+            if on_a_card.into_iter().any(|id| running.contains(id)) {
                 living.entry(uid.clone()).or_insert_with(|| Living {
                     pod: uid.clone(),
                     name: other.id.to_string(),
@@ -341,14 +363,16 @@ impl Starter {
         room(&inventory, &pod.id.uid, &wanted, &living)
     }
 
-    fn write(
+    /// Writes the records of containers that have none that fits, and says which specs they need.
+    fn record(
         &self,
         pod: &Pod,
         asked: &Asked,
         placement: &Placement,
         held: &[HeldBy],
         ids: &IdSet,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Vec<(HeldBy, Spec)>, Refusal> {
+        let mut specs = Vec::new();
         let inventory = self.inventory.borrow().clone();
         let files = self.driver.files();
         let common = Node::common(&self.settings.dev.here);
@@ -368,7 +392,7 @@ impl Starter {
             let fits = known && self.records.has_pages(&holder.name, &limits);
             if fits
                 && holder.promise.is_none()
-                && matches!(self.specs.read(&stem), Ok(Some(spec)) if self.is_ours(&spec, holder))
+                && matches!(self.specs.read(&stem), Ok(Some(spec)) if is_ours(&spec, &self.kind, holder))
             {
                 continue;
             }
@@ -411,34 +435,44 @@ impl Starter {
             let spec = cdi::Device::new(&holder.name, edits)
                 .and_then(|device| Spec::new(self.kind.clone(), [device]))
                 .map_err(|e| unwritable("CDI spec")(chain(&e)))?;
-            self.prober.wrote(holder);
-            self.put_spec(&stem, &spec, holder).map_err(|e| unwritable("CDI spec")(chain(&e)))?;
+            specs.push((holder.clone(), spec));
+        }
+        Ok(specs)
+    }
+
+    async fn put_specs(&self, specs: Vec<(HeldBy, Spec)>) -> Result<(), Refusal> {
+        for (holder, spec) in specs {
+            self.prober.wrote(&holder);
+            let (all, kind) = (self.specs.clone(), self.kind.clone());
+            let put = blocking(move || put_spec(&all, &kind, &spec, &holder)).await;
+            put.map_err(|error| Refusal::Unwritable { what: "CDI spec", why: chain(&error) })?;
             reached(Point::Written);
         }
         Ok(())
     }
+}
 
-    /// Writes a spec, unless it is there. What is there and is not ours makes way.
-    fn put_spec(&self, stem: &str, spec: &Spec, holder: &HeldBy) -> Result<(), SpecsError> {
-        match self.specs.write(stem, spec) {
-            Ok(_) => return Ok(()),
-            Err(SpecsError::Exists { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        let why = match self.specs.read(stem) {
-            Ok(Some(found)) if self.is_ours(&found, holder) => return Ok(()),
-            Ok(_) => "it is another's".to_owned(),
-            Err(error) if error.is_in_the_file() => chain(&error),
-            Err(error) => return Err(error),
-        };
-        let aside = self.specs.set_aside(stem)?;
-        tracing::warn!(stem, why, aside = %aside.display(), "spec set aside and written anew");
-        self.specs.write(stem, spec).map(drop)
+/// Writes a spec, unless it is there. What is there and is not ours makes way.
+fn put_spec(specs: &Specs, kind: &Kind, spec: &Spec, holder: &HeldBy) -> Result<(), SpecsError> {
+    let stem = format!("{STEM}{}", holder.name);
+    match specs.write(&stem, spec) {
+        Ok(_) => return Ok(()),
+        Err(SpecsError::Exists { .. }) => {}
+        Err(error) => return Err(error),
     }
+    let why = match specs.read(&stem) {
+        Ok(Some(found)) if is_ours(&found, kind, holder) => return Ok(()),
+        Ok(_) => "it is another's".to_owned(),
+        Err(error) if error.is_in_the_file() => chain(&error),
+        Err(error) => return Err(error),
+    };
+    let aside = specs.set_aside(&stem)?;
+    tracing::warn!(stem, why, aside = %aside.display(), "spec set aside and written anew");
+    specs.write(&stem, spec).map(drop)
+}
 
-    fn is_ours(&self, spec: &Spec, holder: &HeldBy) -> bool {
-        *spec.kind() == self.kind && spec.devices().iter().any(|one| one.name() == holder.name)
-    }
+fn is_ours(spec: &Spec, kind: &Kind, holder: &HeldBy) -> bool {
+    *spec.kind() == *kind && spec.devices().iter().any(|one| one.name() == holder.name)
 }
 
 /// The pod's placement, checked against this node for the containers that start.

@@ -155,12 +155,13 @@ pub fn explain(
             }
         }
         // Pods that use nothing yet have a line too, from the first second.
-        let of_device = || records.iter().filter(|record| has(record, device));
-        for record in of_device() {
+        let of_device: Vec<&Record> = records.iter().filter(|it| has(it, device)).collect();
+        for record in &of_device {
             by_pod.entry(record.pod.clone()).or_default();
         }
         for (pod, sums) in by_pod {
-            let own: Vec<&Record> = of_device().filter(|record| record.pod == pod).collect();
+            let own = of_device.iter().filter(|record| record.pod == pod);
+            let own: Vec<&Record> = own.copied().collect();
             strangers.extend(stranger(device, inventory, &pod, &own, &sums));
             if let Some(first) = own.first() {
                 let of_pod = (device, &pod, first.pod_name.as_str());

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dialect::Dialect;
 use gpu::Driver;
@@ -26,6 +27,8 @@ use crate::settings::Folder;
 /// Where containers see their pod's folder.
 pub const SEEN_AT: &str = "/etc/vcuda";
 const SOCKET: &str = "vcuda.sock";
+/// How long the API server may take to show a container that has begun to run.
+const SHOWN: Duration = Duration::from_secs(10);
 /// The length of `vcuda.config`.
 const SIZE: usize = 8240;
 
@@ -145,6 +148,7 @@ impl Vcuda {
                 if let Err(error) = self.ready(&pod).await {
                     tracing::warn!(%pod, %error, "vcuda not served");
                 }
+                self.who.forget_ended(&pod, &entry.path());
             } else {
                 self.sockets.lock().await.remove(&pod);
                 let _ = fs::remove_dir_all(entry.path());
@@ -175,14 +179,41 @@ impl Registers for OfPod {
         if !caller.pod.is_empty() && caller.pod != self.pod.as_str() {
             return Err(Status::permission_denied("this socket is another pod's"));
         }
-        let (answers, pod) = (self.answers.clone(), self.pod.clone());
+        match self.answer(&caller).await? {
+            Answered::Written => Ok(()),
+            Answered::WhichOne if self.answers.pods.shown(&self.pod, &caller.id, SHOWN).await => {
+                match self.answer(&caller).await? {
+                    Answered::Written => Ok(()),
+                    Answered::WhichOne => Err(unknown()),
+                }
+            }
+            Answered::WhichOne => Err(unknown()),
+        }
+    }
+}
+
+impl OfPod {
+    async fn answer(&self, caller: &Caller) -> Result<Answered, Status> {
+        let (answers, pod, caller) = (self.answers.clone(), self.pod.clone(), caller.clone());
         let written = tokio::task::spawn_blocking(move || answers.answer(&pod, &caller)).await;
         written.map_err(|_| Status::internal("cannot answer"))?
     }
 }
 
+/// How a call went.
+enum Answered {
+    /// The container's files are there.
+    Written,
+    /// Which of the pod's containers called is not known, or not yet.
+    WhichOne,
+}
+
+fn unknown() -> Status {
+    Status::not_found("no container of this pod has a share")
+}
+
 impl Answers {
-    fn answer(&self, pod: &PodUid, caller: &Caller) -> Result<(), Status> {
+    fn answer(&self, pod: &PodUid, caller: &Caller) -> Result<Answered, Status> {
         let names = self.pods.container_names();
         let of_pod = names.get(pod);
         let id = || of_pod?.iter().find(|(_, name)| **name == caller.container).map(|(id, _)| id);
@@ -193,11 +224,11 @@ impl Answers {
         };
         let own = || records.iter().filter(|record| record.pod == *pod);
         // A name that is told wins over the ID, as it does there. A container that the API server
-        // does not show yet is the only one, or must say its name.
+        // does not show yet is the only one, or it is waited for.
         let record = of(&caller.container)
             .or_else(|| of(&name_of()?))
-            .or_else(|| own().next().filter(|_| own().count() == 1))
-            .ok_or_else(|| Status::not_found("no container of this pod has a share"))?;
+            .or_else(|| own().next().filter(|_| own().count() == 1));
+        let Some(record) = record else { return Ok(Answered::WhichOne) };
         let id = if caller.id.is_empty() {
             id().cloned().unwrap_or_default()
         } else {
@@ -207,9 +238,32 @@ impl Answers {
         if !folder.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(Status::invalid_argument("that is no container"));
         }
+        let pids = self.processes.of_container(pod, &id);
+        // Whoever calls lives. Without this a pod could fill the node's disk with folders.
+        if pids.is_empty() && !caller.id.is_empty() {
+            return Err(Status::not_found("no process of this pod is in that container"));
+        }
         let path = self.folder.join(pod.as_str()).join(folder);
-        self.write(&path, pod, record, &id, &caller.bus)
-            .map_err(|error| Status::internal(error.to_string()))
+        self.write(&path, pod, record, &pids, &caller.bus)
+            .map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Answered::Written)
+    }
+
+    /// Removes the folders of containers that have ended: a pod whose container restarts again and
+    /// again has one for each.
+    fn forget_ended(&self, pod: &PodUid, folder: &Path) {
+        let is_id = |name: &str| name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit());
+        let names = fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let ids: Vec<String> = names.filter(|name| is_id(name)).collect();
+        if ids.len() < 2 {
+            return;
+        }
+        // Looked for after the folders: whoever made one since then lives.
+        let living = self.processes.containers();
+        for id in ids.iter().filter(|id| living.get(pod).is_none_or(|own| !own.contains(*id))) {
+            let _ = fs::remove_dir_all(folder.join(id));
+        }
     }
 
     fn write(
@@ -217,11 +271,10 @@ impl Answers {
         path: &Path,
         pod: &PodUid,
         record: &Record,
-        id: &str,
+        pids: &[u32],
         bus: &str,
     ) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(path)?;
-        let pids = self.processes.of_container(pod, id);
         let bytes: Vec<u8> = pids.iter().flat_map(|pid| pid.to_le_bytes()).collect();
         replace(path, "pids.config", &bytes)?;
         if path.join("vcuda.config").exists() {
@@ -354,11 +407,17 @@ mod tests {
 
         let other = Caller { pod: "another".into(), ..caller.clone() };
         assert!(kubelet::vcuda::register(&socket, other).await.is_err());
-        let outside = Caller { id: "../../x".into(), ..caller };
-        assert!(kubelet::vcuda::register(&socket, outside).await.is_err());
+        for id in ["../../x".to_owned(), "5e".repeat(32)] {
+            let outside = Caller { id, ..caller.clone() };
+            assert!(kubelet::vcuda::register(&socket, outside).await.is_err(), "nobody's");
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "its socket and its own folder");
 
+        // One of before, which ended.
+        fs::create_dir(folder.join("00".repeat(32))).unwrap();
         vcuda.keep(&[uid.clone()].into()).await;
-        assert!(socket.exists());
+        assert!(socket.exists() && folder.join(&id).exists());
+        assert!(!folder.join("00".repeat(32)).exists());
         vcuda.keep(&BTreeSet::new()).await;
         assert!(!folder.exists());
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gpu::{Absent, Event, Gpus, Measured as Seen};
 use kubeapi::Told;
-use kubelet::checkpoint::{Checkpoint, CheckpointError};
+use kubelet::checkpoint::{Checkpoint, CheckpointError, Stamp};
 use kubelet::devices::{DeviceList, IdSet};
 use ledger::Measured;
 use model::{Cores, Device, DeviceId, Inventory, Mebibytes, Moment, Pod, PodId};
@@ -25,6 +25,7 @@ use crate::plugin::Tickets;
 use crate::pods::Pods;
 use crate::records::Records;
 use crate::refereeing::Spoiled;
+use crate::remembering::Memory;
 use crate::settings::Settings;
 use crate::sight::{Hint, Sight, hint, without_seeing};
 use crate::starting::chain;
@@ -72,9 +73,13 @@ struct State {
     /// What containers hold of each resource, as the kubelet's account had it when it could be read.
     held: Option<BTreeMap<&'static str, IdSet>>,
     unread: bool,
+    /// What the lists were last made of: a checkpoint, or that there was none, and an inventory.
+    listed: Option<(Option<Stamp>, Arc<Inventory>)>,
     suspects: Suspects,
     sight: Sight,
     told: BTreeSet<(DeviceId, Option<String>, bool)>,
+    /// What cards counted while an agent before us looked, as soon as it could be read.
+    memory: Option<Memory>,
 }
 
 impl Watcher {
@@ -129,6 +134,9 @@ impl Watcher {
     }
 
     async fn look(&mut self, ward: &mut Ward, state: &mut State, now: Moment) {
+        if state.memory.is_none() {
+            state.memory = self.recall(ward).await;
+        }
         let known = self.inventory.borrow().clone();
         let found = self.gpus.look().await;
         say_if_absent(state, found.as_ref().err());
@@ -149,6 +157,30 @@ impl Watcher {
         self.looked.send_if_modified(|looked| !std::mem::replace(looked, true));
         self.refresh_lists(state).await;
         self.spread(news);
+        if let Some(mut memory) = state.memory.take_if(|memory| memory.counts() != ward.counted()) {
+            let counted = ward.counted().clone();
+            let kept = tokio::task::spawn_blocking(move || {
+                memory.keep(&counted);
+                memory
+            });
+            state.memory = kept.await.ok();
+        }
+    }
+
+    /// What cards had counted when an agent last saw them well, if it can be read.
+    async fn recall(&self, ward: &mut Ward) -> Option<Memory> {
+        let folder = self.settings.pages.here.clone();
+        match tokio::task::spawn_blocking(move || Memory::open(&folder)).await {
+            Ok(Ok(memory)) => {
+                ward.recall(memory.counts());
+                Some(memory)
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "what cards had counted is not known yet");
+                None
+            }
+            Err(_) => None,
+        }
     }
 
     /// From now on this is what there is.
@@ -199,6 +231,15 @@ impl Watcher {
 
     /// Health by number, in the list of every plugin.
     async fn refresh_lists(&self, state: &mut State) {
+        let inventory = self.inventory.borrow().clone();
+        let stamp = Checkpoint::stamp(&self.settings.plugins).ok();
+        if let (Some(stamp), Some((made_of, shown))) = (&stamp, &state.listed)
+            && stamp == made_of
+            && Arc::ptr_eq(shown, &inventory)
+        {
+            return;
+        }
+        state.listed = None;
         let folder = self.settings.plugins.clone();
         let read = tokio::task::spawn_blocking(move || Checkpoint::read(&folder)).await;
         let checkpoint = match read {
@@ -222,8 +263,8 @@ impl Watcher {
                 (resource, ids)
             };
             state.held = Some(self.plugins.iter().map(of).collect());
+            state.listed = stamp.map(|stamp| (stamp, inventory.clone()));
         }
-        let inventory = self.inventory.borrow().clone();
         for plugin in &self.plugins {
             let Ok(ids) = plugin.served.ids(&inventory) else { continue };
             let held = state.held.as_ref().and_then(|held| held.get(plugin.served.resource));

@@ -39,7 +39,7 @@ fn records_that_cannot_be_opened_are_neither_gone_nor_set_aside() {
         assert!(error.to_string().starts_with("cannot use"), "{error}");
         assert_eq!(read.is_err(), free == 0, "a record alone needs one");
     }
-    assert_eq!(records.list().unwrap(), [record]);
+    assert_eq!(*records.list().unwrap(), [record]);
     let aside = fs::read_dir(&pages)
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().into_string().ok());

@@ -41,12 +41,26 @@ pub struct Found {
 pub struct MemoryErrors {
     /// Errors that could not be corrected, since the driver was loaded or the card was reset.
     pub uncorrected: u64,
+    /// The same, ever: the card keeps this count itself. Not all do.
+    pub ever: Option<u64>,
     /// Whether a bad page stays in use until the card is reset: cards before Ampere.
     pub bad_page: bool,
     /// Whether a bad row, out of use by now, is exchanged at the next reset: cards from Ampere on.
     pub reset_advised: bool,
     /// Whether a bad row could not be exchanged.
     pub repair_failed: bool,
+}
+
+impl MemoryErrors {
+    /// How many errors came since `before`, that could not be corrected: as many at least. The count
+    /// since the driver was loaded begins anew with it, and the one that the card keeps can be set
+    /// back by people, so of the two the larger difference is taken.
+    pub fn since(&self, before: &Self) -> u64 {
+        let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+        let loaded = more(self.uncorrected, before.uncorrected);
+        let ever = self.ever.zip(before.ever).map_or(0, |(now, before)| now.saturating_sub(before));
+        loaded.max(ever)
+    }
 }
 
 /// A card that is there and does not answer: it fell off the bus, or needs a reset.
@@ -272,6 +286,30 @@ mod tests {
         let cordoned = |device: &Device| (device.id == one).then_some(Health::Cordoned);
         let all = inventory(Some(&found(&[0, 1], &[])), &Inventory::default(), &cordoned);
         assert_eq!(health(&all), [(0, Health::Healthy), (1, Health::Cordoned)]);
+    }
+
+    #[test]
+    fn errors_are_counted_over_a_driver_that_was_loaded_anew() {
+        let counts = |uncorrected, ever| MemoryErrors { uncorrected, ever, ..<_>::default() };
+        let cases = [
+            // before, now, how many came
+            (counts(3, Some(9)), counts(3, Some(9)), 0),
+            (counts(3, Some(9)), counts(5, Some(11)), 2),
+            // The driver was loaded anew: with nothing since, with some, and with as many as before.
+            (counts(3, Some(9)), counts(0, Some(9)), 0),
+            (counts(3, Some(9)), counts(2, Some(11)), 2),
+            (counts(3, Some(9)), counts(3, Some(12)), 3),
+            (counts(3, Some(9)), counts(0, Some(10)), 1),
+            // The card's own count was set back by people.
+            (counts(3, Some(9)), counts(3, Some(0)), 0),
+            (counts(3, Some(9)), counts(4, Some(1)), 1),
+            // Cards that keep none.
+            (counts(3, None), counts(4, None), 1),
+            (counts(3, None), counts(1, None), 1),
+        ];
+        for (before, now, came) in cases {
+            assert_eq!(now.since(&before), came, "{before:?} {now:?}");
+        }
     }
 
     #[test]

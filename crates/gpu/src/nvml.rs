@@ -6,12 +6,15 @@
 //! nobody may be late.
 //!
 //! NVML finds the cards when it is opened first, and keeps to them until all in the process have
-//! closed it. So when a device node comes or goes, both threads let go of it.
+//! closed it. So when a device node comes or goes, both threads let go of it. They do so too when the
+//! file of the library is another: the one in memory goes on with the kernel module it belongs to,
+//! and programs that start now would have the new one, which may not.
 
 mod events;
 mod read;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -174,8 +177,19 @@ struct Source {
 /// The library as it was opened.
 struct Opened {
     library: Library,
-    /// The nodes of cards at that time.
+    /// What was there at that time.
+    around: Around,
+    /// How the cards reach one another, as it was read last.
+    wiring: read::Wiring,
+}
+
+/// What an open library depends on.
+#[derive(Debug, PartialEq, Eq)]
+struct Around {
+    /// The nodes of cards.
     nodes: BTreeSet<String>,
+    /// The library's file: its device, number and time of modification.
+    file: Option<(u64, u64, (i64, i64))>,
 }
 
 /// Answers until nobody can ask any more.
@@ -189,44 +203,51 @@ fn answer(source: &Source, asked: &Receiver<Question>) {
             Question::Look(answer) => {
                 source.renew(&mut opened);
                 // A driver that came back, or was exchanged, is met by a fresh start.
-                let looked = source.with(&mut opened, read::look);
+                let looked = source.with(&mut opened, |it| read::look(&it.library, &mut it.wiring));
                 let _ = answer.send(looked);
             }
             Question::Measure(answer) => {
-                let _ = answer.send(source.with(&mut opened, read::measure));
+                let _ = answer.send(source.with(&mut opened, |it| read::measure(&it.library)));
             }
         }
     }
 }
 
 impl Source {
-    /// Closes the library everywhere if the nodes of cards are not those it was opened with. Xids of
-    /// the moment in which nobody listens are lost; a card is not plugged in often.
+    /// Closes the library everywhere if what was there when it was opened is not what is there now.
+    /// Xids of the moment in which nobody listens are lost; that does not happen often.
     fn renew(&self, opened: &mut Option<Opened>) {
-        if opened.as_ref().is_none_or(|opened| opened.nodes == self.cards()) {
+        let around = self.around();
+        if opened.as_ref().is_none_or(|opened| opened.around == around) {
             return;
         }
-        tracing::info!("device nodes changed, cards are looked for anew");
+        tracing::info!("device nodes or the driver's library changed, cards are looked for anew");
         *opened = None;
-        let nodes = self.cards();
         let library = self.renewing.alone(|| open(&self.driver));
-        *opened = library.ok().map(|library| Opened { library, nodes });
+        let wiring = read::Wiring::default();
+        *opened = library.ok().map(|library| Opened { library, around, wiring });
     }
 
-    fn cards(&self) -> BTreeSet<String> {
-        self.nodes.as_deref().map(cards).unwrap_or_default()
+    fn around(&self) -> Around {
+        let file = self.driver.library().and_then(|path| std::fs::metadata(path).ok());
+        let file = file.map(|file| (file.dev(), file.ino(), (file.mtime(), file.mtime_nsec())));
+        Around { nodes: self.nodes.as_deref().map(cards).unwrap_or_default(), file }
     }
 
     fn with<T>(
         &self,
         opened: &mut Option<Opened>,
-        ask: impl FnOnce(&Library) -> Result<T, Absent>,
+        ask: impl FnOnce(&mut Opened) -> Result<T, Absent>,
     ) -> Result<T, Absent> {
-        let now = match opened.take() {
+        let mut now = match opened.take() {
             Some(opened) => opened,
-            None => Opened { nodes: self.cards(), library: open(&self.driver)? },
+            None => Opened {
+                around: self.around(),
+                library: open(&self.driver)?,
+                wiring: read::Wiring::default(),
+            },
         };
-        let answer = ask(&now.library);
+        let answer = ask(&mut now);
         // After a failure the next question opens the library anew.
         if answer.is_ok() {
             *opened = Some(now);
@@ -250,6 +271,9 @@ fn open(driver: &Driver) -> Result<Library, Absent> {
     let path = driver
         .library()
         .ok_or_else(|| Absent::NoLibrary { library: LIBRARY, root: driver.root().to_owned() })?;
+    // By its own name, which has the version in it: the loader takes a library of a name that it
+    // has in memory for the same one.
+    let path = path.canonicalize().unwrap_or(path);
     match Library::builder().lib_path(path.as_os_str()).init() {
         Ok(library) => Ok(library),
         Err(error) => Err(absent(error, "init", path)),

@@ -165,6 +165,28 @@ async fn drivers_that_do_not_work_are_states() {
 }
 
 #[tokio::test]
+async fn a_library_that_was_exchanged_is_opened_anew() {
+    let bench = Bench::new("dgx-a100", &Choices::default());
+    let gpus = bench.gpus();
+    let before = gpus.look().await.unwrap();
+    let _events = gpus.events();
+    // An update of the driver without a reload of the module: what is open goes on.
+    bench.machine.inject(Fault::Mismatch(Switch::On)).unwrap();
+    assert_eq!(gpus.look().await.unwrap(), before);
+    let file = bench.root.path().join("driver/usr/lib64/libnvidia-ml.so.1");
+    let new = file.with_extension("new");
+    fs::copy(library(), &new).unwrap();
+    fs::rename(&new, &file).unwrap();
+    // What would be opened now does not, so that no container is given it.
+    assert!(matches!(gpus.look().await, Err(Absent::Mismatch)));
+    bench.machine.inject(Fault::Mismatch(Switch::Off)).unwrap();
+    assert_eq!(gpus.look().await.unwrap(), before);
+    // A driver that is taken away is not gone on with either.
+    fs::remove_file(&file).unwrap();
+    assert!(matches!(gpus.look().await, Err(Absent::NoLibrary { .. })));
+}
+
+#[tokio::test]
 async fn a_card_in_mig_mode_is_a_parent() {
     let choices = Choices { mig: true, ..Choices::default() };
     let bench = Bench::new("dgx-a100", &choices);
@@ -217,19 +239,24 @@ async fn errors_of_memory_are_counted_by_cards_that_have_ecc() {
                 found.memory_errors[&found.devices[place].id]
             }
         };
-        assert_eq!(of(1).await, MemoryErrors::default());
+        let none = MemoryErrors { ever: Some(0), ..MemoryErrors::default() };
+        assert_eq!(of(1).await, none);
         let count = |counter, more| Fault::Count(card(1), counter, more);
         bench.machine.inject(count(Counter::UncorrectedVolatile, 2)).unwrap();
         bench.machine.inject(count(Counter::CorrectedVolatile, 7)).unwrap();
-        assert_eq!(of(1).await, MemoryErrors { uncorrected: 2, ..MemoryErrors::default() });
+        assert_eq!(of(1).await, MemoryErrors { uncorrected: 2, ever: Some(2), ..none });
         bench.machine.inject(count(Counter::RemapPending, 1)).unwrap();
         let (bad_page, reset_advised) = (!is_new, is_new);
         let pending =
-            MemoryErrors { uncorrected: 2, bad_page, reset_advised, repair_failed: false };
+            MemoryErrors { uncorrected: 2, ever: Some(2), bad_page, reset_advised, ..none };
         assert_eq!(of(1).await, pending);
+        // The driver is loaded anew, or the card is reset: the card itself forgets nothing.
+        bench.machine.clear_counters(card(1), &[Counter::UncorrectedVolatile]).unwrap();
+        let now = of(1).await;
+        assert_eq!((now.uncorrected, now.ever, now.since(&pending)), (0, Some(2), 0));
         bench.machine.inject(count(Counter::RemapFailed, 1)).unwrap();
         assert!(of(1).await.repair_failed);
-        assert_eq!(of(0).await, MemoryErrors::default(), "the others are well");
+        assert_eq!(of(0).await, none, "the others are well");
     }
 }
 

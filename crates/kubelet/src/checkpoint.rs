@@ -9,9 +9,9 @@
 //! checksum in it is not verified: it is a hash over how Go prints the kubelet's own types, names of
 //! types included, so a renamed type would make every true file look false.
 
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -33,7 +33,15 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Checkpoint {
     entries: Vec<Entry>,
-    registered: BTreeMap<String, IdSet>,
+}
+
+/// Which writing of the file it is. The kubelet writes a new file each time, so as long as this is the
+/// same, so is what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    inode: u64,
+    length: u64,
+    changed: (i64, i64),
 }
 
 /// What one container holds of one resource.
@@ -118,6 +126,19 @@ impl Checkpoint {
         }
     }
 
+    /// Which writing of the checkpoint is there now; nothing if none is. Take it before you read.
+    pub fn stamp(folder: &Path) -> io::Result<Option<Stamp>> {
+        match fs::metadata(folder.join(FILE)) {
+            Ok(seen) => Ok(Some(Stamp {
+                inode: seen.ino(),
+                length: seen.len(),
+                changed: (seen.ctime(), seen.ctime_nsec()),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads a checkpoint from its text, in any of the three forms kubelets have written.
     pub fn parse(text: &[u8]) -> Result<Self, CheckpointError> {
         let file: wire::File = serde_json::from_slice(text).map_err(|error| {
@@ -132,14 +153,7 @@ impl Checkpoint {
             return Err(CheckpointError::NoEntries);
         }
         let entries = data.entries.and_then(|list| list.0).unwrap_or_default();
-        let registered = data.registered.and_then(|map| map.0).unwrap_or_default();
-        Ok(Self {
-            entries: entries.into_iter().map(Entry::try_from).collect::<Result<_, _>>()?,
-            registered: registered
-                .into_iter()
-                .map(|(resource, ids)| (resource, ids.unwrap_or_default().into_iter().collect()))
-                .collect(),
-        })
+        Ok(Self { entries: entries.into_iter().map(Entry::try_from).collect::<Result<_, _>>()? })
     }
 
     /// Everything that is held.
@@ -155,11 +169,6 @@ impl Checkpoint {
         ids: &'a IdSet,
     ) -> impl Iterator<Item = &'a Entry> {
         self.entries.iter().filter(move |entry| entry.resource == resource && entry.ids == *ids)
-    }
-
-    /// The healthy devices of `resource` when the file was written; none if no plugin served it.
-    pub fn registered(&self, resource: &str) -> Option<&IdSet> {
-        self.registered.get(resource)
     }
 }
 
@@ -202,6 +211,7 @@ mod wire {
     use std::collections::BTreeMap;
 
     use serde::Deserialize;
+    use serde::de::IgnoredAny;
 
     use super::{IdSet, present};
 
@@ -218,8 +228,9 @@ mod wire {
     pub(super) struct Data {
         #[serde(rename = "PodDeviceEntries", default, deserialize_with = "present")]
         pub(super) entries: Option<Nullable<Vec<Entry>>>,
+        /// Every device there is, thousands of them. Nobody here asks for them, so they are passed over.
         #[serde(rename = "RegisteredDevices", default, deserialize_with = "present")]
-        pub(super) registered: Option<Nullable<BTreeMap<String, Option<Vec<String>>>>>,
+        pub(super) registered: Option<IgnoredAny>,
     }
 
     /// A field that is there, perhaps as `null`.

@@ -3,6 +3,7 @@
 //! An ID is a ticket. No meaning is read from it here; a set of them is how the kubelet says which
 //! container it is talking about.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -101,7 +102,19 @@ impl Device {
 
 /// The devices of a plugin: each ID once, and small enough for the kubelet to take.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct DeviceList(Arc<wire::ListAndWatchResponse>);
+pub struct DeviceList(Arc<Packed>);
+
+/// A list as it is kept. A node has thousands of devices in each of several lists, which are sent once
+/// in a while: as messages they would be the largest thing a plugin keeps.
+#[derive(Debug, Default, PartialEq)]
+struct Packed {
+    /// All IDs, one behind the other.
+    ids: String,
+    /// Where each ends, and how its device is.
+    devices: Vec<(usize, Health)>,
+    /// The places of those that have one.
+    numa: BTreeMap<usize, Vec<i64>>,
+}
 
 /// The most bytes the kubelet takes in one message; one that is larger ends its stream.
 pub const LARGEST_LIST: usize = 4 * 1024 * 1024;
@@ -142,13 +155,24 @@ impl DeviceList {
         if let Some(pair) = devices.windows(2).find(|pair| pair[0].id == pair[1].id) {
             return Err(DeviceListError::Repeated { id: pair[0].id.clone() });
         }
-        let list =
-            wire::ListAndWatchResponse { devices: devices.into_iter().map(to_wire).collect() };
-        let bytes = list.encoded_len();
-        if bytes > LARGEST_LIST {
-            return Err(DeviceListError::TooLarge { devices: list.devices.len(), bytes });
+        let mut packed = Packed::default();
+        let mut bytes = 0;
+        for (number, device) in devices.iter().enumerate() {
+            packed.ids.push_str(&device.id);
+            packed.devices.push((packed.ids.len(), device.health));
+            if !device.numa.is_empty() {
+                packed.numa.insert(number, device.numa.clone());
+            }
+            let long = to_wire(&device.id, device.health, &device.numa).encoded_len();
+            // The field's number and the length stand before each.
+            bytes += 1 + prost::length_delimiter_len(long) + long;
         }
-        Ok(Self(Arc::new(list)))
+        if bytes > LARGEST_LIST {
+            return Err(DeviceListError::TooLarge { devices: devices.len(), bytes });
+        }
+        packed.ids.shrink_to_fit();
+        packed.devices.shrink_to_fit();
+        Ok(Self(Arc::new(packed)))
     }
 
     /// How many devices it has.
@@ -162,15 +186,22 @@ impl DeviceList {
     }
 
     pub(crate) fn to_wire(&self) -> wire::ListAndWatchResponse {
-        wire::ListAndWatchResponse::clone(&self.0)
+        let Packed { ids, devices, numa } = &*self.0;
+        let begins = std::iter::once(0).chain(devices.iter().map(|(end, _)| *end));
+        let one = |(number, (begin, (end, health))): (usize, (usize, &(usize, Health)))| {
+            let numa = numa.get(&number).map_or(&[][..], Vec::as_slice);
+            to_wire(&ids[begin..*end], *health, numa)
+        };
+        let devices = begins.zip(devices).enumerate().map(one).collect();
+        wire::ListAndWatchResponse { devices }
     }
 }
 
-fn to_wire(device: Device) -> wire::Device {
-    let nodes: Vec<_> = device.numa.into_iter().map(|id| wire::NumaNode { id }).collect();
+fn to_wire(id: &str, health: Health, numa: &[i64]) -> wire::Device {
+    let nodes: Vec<_> = numa.iter().map(|id| wire::NumaNode { id: *id }).collect();
     wire::Device {
-        id: device.id,
-        health: match device.health {
+        id: id.to_owned(),
+        health: match health {
             Health::Healthy => "Healthy".into(),
             Health::Unhealthy => "Unhealthy".into(),
         },
@@ -232,6 +263,25 @@ mod tests {
             panic!("300,000 devices fit")
         };
         assert!(bytes > LARGEST_LIST);
+    }
+
+    #[test]
+    fn what_is_weighed_is_what_is_sent() {
+        let near = |n: i64| Device { numa: vec![n], ..Device::healthy(format!("x-{n}")) };
+        let all: Vec<Device> = (0..9).map(near).chain([Device::unhealthy("y")]).collect();
+        let list = DeviceList::new(all.clone()).unwrap().to_wire();
+        assert_eq!(list.devices.len(), all.len());
+        for (sent, given) in list.devices.iter().zip(&all) {
+            assert_eq!(*sent, to_wire(&given.id, given.health, &given.numa));
+        }
+        let Err(DeviceListError::TooLarge { bytes, .. }) =
+            DeviceList::new((0..300_000).map(|n| Device::unhealthy(format!("GPU-{n:08}"))))
+        else {
+            panic!("300,000 devices fit")
+        };
+        let devices = (0..300_000).map(|n| to_wire(&format!("GPU-{n:08}"), Health::Unhealthy, &[]));
+        let sent = wire::ListAndWatchResponse { devices: devices.collect() };
+        assert_eq!(bytes, sent.encoded_len());
     }
 
     #[test]

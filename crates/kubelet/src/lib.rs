@@ -19,6 +19,7 @@ pub mod checkpoint;
 pub mod devices;
 pub mod dra;
 mod folder;
+mod heads;
 pub mod plugin;
 pub mod pods;
 pub mod registration;

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::server::Router;
 
+use crate::heads;
 use crate::socket::{Bound, SocketError};
 
 /// How long calls that are under way may take when a server ends.
@@ -35,6 +37,23 @@ impl Serving {
             router.serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
                 let _ = ended.wait_for(|end| *end).await;
             });
+        Ok(Self { end, socket, task: tokio::spawn(served) })
+    }
+
+    /// The same for clients that may call the server by any name: all they call is `method`.
+    pub(crate) async fn start_by_any_name(
+        path: &Path,
+        router: Router,
+        method: &'static str,
+        end: watch::Sender<bool>,
+    ) -> Result<Self, SocketError> {
+        let (socket, listener) = Bound::make(path).await?;
+        let mut ended = end.subscribe();
+        let clients = UnixListenerStream::new(listener)
+            .map(move |client| client.map(|client| heads::replaced(client, method)));
+        let served = router.serve_with_incoming_shutdown(clients, async move {
+            let _ = ended.wait_for(|end| *end).await;
+        });
         Ok(Self { end, socket, task: tokio::spawn(served) })
     }
 

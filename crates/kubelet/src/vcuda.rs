@@ -14,6 +14,9 @@ use crate::socket::SocketError;
 use crate::wire::vcuda as wire;
 use wire::vcuda_service_server::{VcudaService, VcudaServiceServer};
 
+/// The one thing that is asked.
+const REGISTER: &str = "/vcuda.VCUDAService/RegisterVDevice";
+
 /// What a limiter says of itself. Hostile input: any process of the container can say it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Caller {
@@ -43,7 +46,8 @@ impl Socket {
         let end = watch::Sender::new(false);
         let service = VcudaServiceServer::new(Service(who));
         let router = tonic::transport::Server::builder().add_service(service);
-        let serving = Serving::start(path, router, end).await?;
+        // Its client dials the bare path, and calls the server by it.
+        let serving = Serving::start_by_any_name(path, router, REGISTER, end).await?;
         let everyone = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(path, everyone)
             .map_err(|source| SocketError::Bind { path: path.to_owned(), source })?;

@@ -19,7 +19,7 @@ use crate::layout::Layout;
 use crate::node;
 pub use archive::Image;
 pub use crates::Features;
-pub use product::{Made, Parts, kube_scheduler_image, product_images};
+pub use product::{AGENT_ENV, Made, Parts, kube_scheduler_image, product_images};
 
 /// The image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "localhost/pause:1";

@@ -19,6 +19,8 @@ use crate::binaries::{Binaries, Program};
 pub struct Parts {
     /// The folder of our programs.
     pub programs: PathBuf,
+    /// The folder of the agent, which is built in a way of its own to ship.
+    pub agent: PathBuf,
     /// Our limiter.
     pub limiter: PathBuf,
     /// With which features the programs were built.
@@ -63,6 +65,8 @@ struct Product<'a> {
     name: &'a str,
     about: &'a str,
     program: &'a str,
+    /// The folder in which it lies.
+    folder: &'a Path,
     /// The packages whose code is in it.
     packages: &'a [&'a str],
     user: &'a str,
@@ -77,6 +81,14 @@ struct Product<'a> {
 const NOBODY: &str = "65532:65532";
 /// Where the agent's image has the limiter.
 const LIMITER: &str = "/usr/lib/nanogpu/libnanogpu.so";
+/// What the agent's image sets. The agent has many threads that seldom do anything: with a heap for each
+/// the C library would keep, for most of them, memory that nobody uses.
+pub const AGENT_ENV: [(&str, &str); 4] = [
+    ("NANOGPU_LIMITER_SOURCE", LIMITER),
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_MMAP_THRESHOLD_", "65536"),
+    ("MALLOC_TRIM_THRESHOLD_", "65536"),
+];
 /// What NVIDIA's NVML, which the agent opens from the node's driver, is linked with.
 const NVML: &[&str] = &["libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6"];
 
@@ -89,6 +101,7 @@ impl Parts {
     /// Programs in a folder and a limiter that were built with the workspace before.
     pub fn of(programs: PathBuf, limiter: PathBuf) -> Self {
         Self {
+            agent: programs.clone(),
             programs,
             limiter,
             features: Features::Workspace,
@@ -104,6 +117,7 @@ impl Parts {
             name,
             about,
             program,
+            folder: &self.programs,
             packages,
             user,
             files: Vec::new(),
@@ -116,9 +130,10 @@ impl Parts {
         let mut products = vec![
             one("scheduler", scheduler, "nanogpu-scheduler", &["scheduler"], NOBODY),
             Product {
+                folder: &self.agent,
                 files: vec![(&self.limiter, LIMITER)],
                 opens: NVML,
-                env: &[("NANOGPU_LIMITER_SOURCE", LIMITER)],
+                env: &AGENT_ENV,
                 // The kubelet's folders belong to root.
                 ..one("agent", agent, "nanogpu-agent", &["agent", "limiter"], "0:0")
             },
@@ -174,7 +189,7 @@ fn make(
     let root = folder.join(format!("{}.rootfs", product.name));
     folders::bare(&root).with_context(context)?;
     let entry = format!("/usr/bin/{}", product.program);
-    let program = parts.programs.join(product.program);
+    let program = product.folder.join(product.program);
     let mut inside = vec![(program.as_path(), entry.as_str())];
     inside.extend(product.files.iter().copied());
     for (from, to) in &inside {
@@ -261,6 +276,7 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         let parts = Parts {
             programs: own.parent().unwrap().to_owned(),
+            agent: PathBuf::new(),
             limiter: extra.to_owned(),
             features: Features::Packages(vec!["testbed".to_owned()]),
             wanted: Vec::new(),
@@ -272,6 +288,7 @@ mod tests {
             name: "own",
             about: "A test",
             program: own.file_name().unwrap().to_str().unwrap(),
+            folder: own.parent().unwrap(),
             packages: &["testbed"],
             user: NOBODY,
             files: vec![(extra, "/usr/lib/nanogpu/extra.so")],

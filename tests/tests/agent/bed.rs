@@ -18,7 +18,7 @@ use testbed::{Cluster, Options, Session};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 
 use crate::measuring::value;
-use crate::processes::{Agent, machine, programs, simgpu};
+use crate::processes::{Agent, is_measured, machine, programs, simgpu};
 
 /// Eight A100.
 pub(crate) const BIG: &str = "node1";
@@ -31,6 +31,8 @@ const PROFILES: [(&str, &str); 3] = [(BIG, "dgx-a100"), (SMALL, "t4x4"), (OLD, "
 pub(crate) const NAMESPACE: &str = "nanogpu-system";
 /// Where a node has its simulated driver, as the node sees it.
 pub(crate) const SIM: &str = "/var/lib/simgpu";
+/// Where a node would have NVIDIA's container runtime, for pods of the runtime class `nvidia`.
+pub(crate) const TOOLKIT: &str = "/var/lib/toolkit/nvidia-container-runtime";
 const CONFIG: &str = include_str!("../../../deploy/kube-scheduler/own-scheduler.yaml");
 const OURS: &str = "system:serviceaccount:nanogpu-system:nanogpu-agent";
 /// Where a kubelet finds its static pods.
@@ -295,9 +297,10 @@ fn cluster() -> Result<&'static Cluster> {
     static MADE: OnceLock<()> = OnceLock::new();
     let mut options = Options::new("agent").nodes(3).scheduler(CONFIG);
     options.without_cdi = vec![OLD.to_owned()];
+    options.runtimes = [("nvidia".to_owned(), TOOLKIT.to_owned())].into();
     // Containers that end start again at once, so that stories need not wait.
     options.kubelet_config = format!(
-        "crashLoopBackOff: {{maxContainerRestartPeriod: 1s}}\nstaticPodPath: {MANIFESTS}\n"
+        "crashLoopBackOff: {{maxContainerRestartPeriod: 1s}}\nstaticPodPath: {MANIFESTS}\nfileCheckFrequency: 1s\n"
     );
     let cluster = Cluster::for_tests(options)?;
     if MADE.get().is_none() {
@@ -311,7 +314,16 @@ fn cluster() -> Result<&'static Cluster> {
                 &m,
                 &["create", &text(m.clone()), "--profile", profile, "--name", node, "--host-pids"],
             )?;
-            simgpu(&m, &["install", "--driver-root", &text(folder.join("driver"))])?;
+            let driver = text(folder.join("driver"));
+            let mut install = vec!["install", "--driver-root", &driver];
+            let libraries;
+            if is_measured() {
+                // What is measured is the agent, with a driver that is built as drivers are.
+                testbed::built_for_speed("cuda")?;
+                libraries = text(testbed::built_for_speed("nvml")?);
+                install.extend(["--libraries", &libraries]);
+            }
+            simgpu(&m, &install)?;
             simgpu(&m, &["nodes", &text(folder.join("dev"))])?;
             std::fs::create_dir_all(folder.join("bin"))?;
             let program = programs()?.join("nanogpu-simgpu");

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::bed::{Bed, NAMESPACE, OLD};
+use crate::bed::{Bed, NAMESPACE, OLD, SMALL};
 use crate::limiting::limiter;
 use crate::pods::{container, pod, simple, user, using};
 use crate::processes::Agent;
@@ -40,11 +40,11 @@ async fn tells(agent: &Agent, metric: &str, expected: &str) -> Result<()> {
 }
 
 /// What the agent's Lease says of how devices come into containers.
-async fn way(bed: &Bed, expected: &str) -> Result<()> {
+async fn way(bed: &Bed, node: &str, expected: &str) -> Result<()> {
     let leases: Api<Lease> = Api::namespaced(bed.session.client(), NAMESPACE);
     let started = Instant::now();
     loop {
-        let lease = leases.get(OLD).await?;
+        let lease = leases.get(node).await?;
         let now = lease.annotations().get(model::names::DEVICES_BY).cloned();
         if now.as_deref() == Some(expected) {
             return Ok(());
@@ -75,7 +75,7 @@ async fn a_runtime_that_ignores_cdi_is_noticed_and_devices_come_by_folders() -> 
     bed.told("default", OLD, "devices come into containers by folders").await?;
     tells(&agent, "nanogpu_agent_cdi", "0").await?;
     tells(&agent, "nanogpu_agent_by_folders", "1").await?;
-    way(&bed, "folders").await?;
+    way(&bed, OLD, "folders").await?;
     // It is not started like that again.
     end(&bed, &ns, "first").await?;
     bed.told(&ns, "first", "the container would run without its GPU; delete the pod").await?;
@@ -111,9 +111,33 @@ async fn a_runtime_that_ignores_cdi_is_noticed_and_devices_come_by_folders() -> 
         .await?;
     bed.told(&ns, "by-cdi", "set enable_cdi = true").await?;
     bed.told("default", OLD, "set enable_cdi = true").await?;
-    way(&bed, "cdi-ignored").await?;
+    way(&bed, OLD, "cdi-ignored").await?;
     drop(agent);
     forget(&bed)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_looks_for_specs_elsewhere_is_noticed_and_pods_wait() -> Result<()> {
+    let bed = Bed::new().await?;
+    let elsewhere = bed.cluster.layout().on_node(SMALL, "/run/elsewhere");
+    let agent = bed.agent_with(SMALL, &["--cdi", &elsewhere.display().to_string()]).await?;
+    let ns = bed.session.namespace("story-missed").await?;
+    let inventory = bed.inventory(SMALL).await?;
+    let placement = format!("v1;{SMALL};main={}:10%+1000Mi", inventory.devices[1].id);
+    bed.place(&ns, &simple("pod", 10), SMALL, Some(&placement)).await?;
+    bed.told("default", SMALL, "must be one of its cdi_spec_dirs").await?;
+    tells(&agent, "nanogpu_agent_cdi", "0").await?;
+    way(&bed, SMALL, "cdi-missed").await?;
+    let seen = bed.pods(&ns).get("pod").await?;
+    ensure!(crate::bed::containers(&seen).is_empty(), "it started without its card");
+
+    // Told where the runtime looks, the same pod starts.
+    drop(agent);
+    let agent = bed.agent(SMALL).await?;
+    bed.session.running(&ns, "pod").await?;
+    bed.got_its_own(&ns, "pod", "main", &inventory).await?;
+    tells(&agent, "nanogpu_agent_cdi", "1").await?;
+    way(&bed, SMALL, "cdi").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,8 @@ mod deploying;
 #[cfg(test)]
 mod devices;
 #[cfg(test)]
+mod driver;
+#[cfg(test)]
 mod folders;
 #[cfg(test)]
 mod foreign;
@@ -36,5 +38,9 @@ mod refusals;
 mod scheduled;
 #[cfg(test)]
 mod seeing;
+#[cfg(test)]
+mod toolkit;
+#[cfg(test)]
+mod vcuda;
 #[cfg(test)]
 mod watching;

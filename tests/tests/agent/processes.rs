@@ -37,7 +37,11 @@ impl Agent {
             .open(layout.log(&format!("nanogpu-agent-{node}")))?;
         let both = |path: &str| format!("{}={path}", layout.on_node(node, path).display());
         let sim = |what: &str| both(&format!("{SIM}/{what}"));
-        let usual = USUAL.into_iter().filter(|(flag, _)| !more.contains(flag));
+        let cdi = layout.on_node(node, "/run/cdi").display().to_string();
+        let usual = USUAL
+            .into_iter()
+            .chain([("--cdi", cdi.as_str())])
+            .filter(|(flag, _)| !more.contains(flag));
         let child = Command::new(agent()?)
             .args(["--node-name", node, "--namespace", NAMESPACE])
             .arg("--kubeconfig")
@@ -46,13 +50,12 @@ impl Agent {
             .arg(layout.on_node(node, "/var/lib/kubelet/device-plugins"))
             .arg("--pod-resources")
             .arg(layout.on_node(node, "/var/lib/kubelet/pod-resources/kubelet.sock"))
-            .arg("--cdi")
-            .arg(layout.on_node(node, "/run/cdi"))
             .args(["--pages", &both("/var/lib/nanogpu/pages")])
             .args(["--driver-root", &sim("driver"), "--dev-root", &sim("dev")])
             .args(["--listen", &address.to_string(), "--log-form", "plain"])
             .args(usual.flat_map(|(flag, value)| [flag, value]))
             .args(more)
+            .envs(shipped_env())
             .envs(env.iter().copied())
             .env("NANOGPU_SIMGPU", machine(cluster, node))
             .env_remove("KUBECONFIG")
@@ -198,10 +201,16 @@ pub(crate) fn programs() -> Result<PathBuf> {
     }
 }
 
-/// The agent under test: where it is measured, one that was built for speed.
+/// The agent under test: where it is measured, as it ships.
 fn agent() -> Result<PathBuf> {
-    let folder = if is_measured() { testbed::built_for_speed("agent") } else { programs() };
+    let folder = if is_measured() { testbed::built_agent() } else { programs() };
     Ok(folder?.join("nanogpu-agent"))
+}
+
+/// What its image sets, where it is measured; but for where the image has the limiter.
+fn shipped_env() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let set = testbed::AGENT_ENV.into_iter().filter(|(name, _)| name.starts_with("MALLOC_"));
+    set.filter(|_| is_measured())
 }
 
 /// Whether numbers are asked for: `NANOGPU_BENCH`.

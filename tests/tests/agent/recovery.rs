@@ -135,7 +135,8 @@ pub(crate) async fn end(bed: &Bed, ns: &str, name: &str) -> Result<()> {
         bail!("{name} has no container")
     };
     for process in bed.cluster.processes_of(&id.replace("containerd://", ""))? {
-        bed.cluster.kill_process(process)?;
+        // One may have ended by itself since. Whether all did is seen by who waits for the next start.
+        let _ = bed.cluster.kill_process(process);
     }
     Ok(())
 }

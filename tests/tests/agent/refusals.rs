@@ -65,7 +65,7 @@ async fn a_static_pod_never_starts_and_is_told_why() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_card_that_is_held_is_waited_for() -> Result<()> {
     let bed = Bed::new().await?;
-    let _agent = bed.agent(SMALL).await?;
+    let _agent = bed.agent_with(SMALL, &["--patience", "3"]).await?;
     let ns = bed.session.namespace("story-held").await?;
     let inventory = bed.inventory(SMALL).await?;
     let id = &inventory.devices[1].id;

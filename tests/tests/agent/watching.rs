@@ -149,7 +149,7 @@ async fn a_program_s_own_fault_takes_nothing_out() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_errors_that_ecc_cannot_correct_take_a_card_out_until_it_is_well() -> Result<()> {
     let bed = Bed::new().await?;
-    let _agent = bed.agent(SMALL).await?;
+    let agent = bed.agent(SMALL).await?;
     let id = bed.inventory(SMALL).await?.devices[1].id.clone();
     bed.simgpu(SMALL, &["fault", "ecc", "2", "--corrected", "9"])?;
     bed.simgpu(SMALL, &["fault", "ecc", "1", "--uncorrected", "1"])?;
@@ -157,6 +157,17 @@ async fn memory_errors_that_ecc_cannot_correct_take_a_card_out_until_it_is_well(
     ensure!(inventory.devices[2].health == Health::Healthy, "corrected errors are no trouble");
     let told = format!("device {id} takes no new work: 1 memory errors that ECC could not correct");
     bed.told("default", SMALL, &told).await?;
+    health_is(&bed, 1, Health::Healthy).await?;
+
+    // Errors that come while no agent looks are no less errors, even if the driver was loaded anew
+    // since, which sets its own count back.
+    remembers(&bed, "\"uncorrected\":1").await?;
+    agent.kill();
+    bed.simgpu(SMALL, &["fault", "ecc", "1", "--uncorrected", "3"])?;
+    bed.simgpu(SMALL, &["fault", "reset", "1"])?;
+    let _agent = Agent::start(bed.cluster, SMALL, &[], &[])?;
+    health_is(&bed, 1, Health::Sick).await?;
+    bed.told("default", SMALL, &told.replace(": 1 memory", ": 3 memory")).await?;
     health_is(&bed, 1, Health::Healthy).await?;
 
     // A page that stays bad until a reset keeps it out until then, longer than any probation here.
@@ -167,6 +178,20 @@ async fn memory_errors_that_ecc_cannot_correct_take_a_card_out_until_it_is_well(
     out?;
     health_is(&bed, 1, Health::Healthy).await?;
     bed.offered(SMALL, "nano-gpu/gpu-percent", 400).await
+}
+
+/// Waits until the agent has this in the file for the next one.
+async fn remembers(bed: &Bed, text: &str) -> Result<()> {
+    let file = bed.cluster.layout().on_node(SMALL, "/var/lib/nanogpu/pages/.memory-errors");
+    let started = Instant::now();
+    loop {
+        let now = std::fs::read_to_string(&file).unwrap_or_default();
+        if now.contains(text) {
+            return Ok(());
+        }
+        ensure!(started.elapsed() < Duration::from_secs(30), "no {text} in {now}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 async fn until_reset(bed: &Bed) -> Result<()> {
@@ -189,14 +214,33 @@ async fn a_stranger_s_memory_is_measured_and_told() -> Result<()> {
         .spawn()?;
     let told = bed.told("default", SMALL, &format!("of no pod that was given device {uuid}")).await;
     let text = agent.get("/metrics");
+    let unsold = unsold(&bed, &uuid).await;
     let _ = load.kill();
     let _ = load.wait();
     told?;
+    unsold?;
     let text = text?;
     let used = value(&text, "nanogpu_device_memory_used_bytes", &[&uuid]);
     let strange = value(&text, "nanogpu_device_unexplained_memory_bytes", &[&uuid]);
     ensure!(used == strange && used >= Some(float(3 << 30)), "{used:?} {strange:?}");
     Ok(())
+}
+
+/// Waits until the Lease, by which schedulers know what not to sell, has the stranger's memory.
+async fn unsold(bed: &Bed, uuid: &str) -> Result<()> {
+    let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
+        kube::Api::namespaced(bed.session.client(), crate::bed::NAMESPACE);
+    let started = Instant::now();
+    loop {
+        let annotations = leases.get(SMALL).await?.metadata.annotations.unwrap_or_default();
+        let text = annotations.get("nano-gpu/load").cloned().unwrap_or_default();
+        let load: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        if load["devices"][uuid]["strangersMiB"].as_u64() >= Some(3 << 10) {
+            return Ok(());
+        }
+        ensure!(started.elapsed() < Duration::from_secs(30), "the Lease says {text}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

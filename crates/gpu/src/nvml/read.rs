@@ -1,7 +1,7 @@
 //! NVML's words turned into ours.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use model::{CardModel, Cores, Device, DeviceId, Health, Hop, Kind, Link, Mig};
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
@@ -23,8 +23,42 @@ const FRESH: Duration = Duration::from_secs(5);
 /// NVML's scope for the memory that is near, as opposed to the socket's.
 const NEAR: u32 = 0;
 
+/// How cards reach one another changes when cards do, and when an `NVLink` fails. To ask takes a call
+/// for each link and each pair, hundreds on a large machine, so it is asked anew when the cards are
+/// others and every while.
+#[derive(Debug, Default)]
+pub(super) struct Wiring {
+    read: Option<Wired>,
+}
+
+/// How these cards reached one another when they were asked.
+#[derive(Debug)]
+struct Wired {
+    at: Instant,
+    cards: Vec<(DeviceId, u32)>,
+    links: Vec<Link>,
+}
+
+/// For so long it is taken to be as it was.
+const WIRED: Duration = Duration::from_secs(30);
+
+impl Wiring {
+    fn links(&mut self, library: &Library, cards: &[(Handle<'_>, Device)]) -> Vec<Link> {
+        let now: Vec<_> = cards.iter().map(|(_, card)| (card.id.clone(), card.index)).collect();
+        if let Some(wired) = &self.read
+            && wired.at.elapsed() < WIRED
+            && wired.cards == now
+        {
+            return wired.links.clone();
+        }
+        let links = links(library, cards);
+        self.read = Some(Wired { at: Instant::now(), cards: now, links: links.clone() });
+        links
+    }
+}
+
 /// What there is.
-pub(super) fn look(library: &Library) -> Result<Found, Absent> {
+pub(super) fn look(library: &Library, wiring: &mut Wiring) -> Result<Found, Absent> {
     let driver = library.sys_driver_version().map_err(failed("driver version"))?;
     let count = library.device_count().map_err(failed("device count"))?;
     if count == 0 {
@@ -58,13 +92,14 @@ pub(super) fn look(library: &Library) -> Result<Found, Absent> {
     let errors =
         |(handle, device): &(Handle<'_>, Device)| Some((device.id.clone(), memory_errors(handle)?));
     let memory_errors = handles.iter().filter_map(errors).collect();
-    Ok(Found { driver, devices, links: links(library, &handles), unreadable, memory_errors })
+    let links = wiring.links(library, &handles);
+    Ok(Found { driver, devices, links, unreadable, memory_errors })
 }
 
 /// What a card says of errors in its memory; nothing if it has no ECC, or it is off.
 fn memory_errors(handle: &Handle<'_>) -> Option<MemoryErrors> {
-    let since_loaded = EccCounter::Volatile;
-    let uncorrected = handle.total_ecc_errors(MemoryError::Uncorrected, since_loaded).ok()?;
+    let count = |since| handle.total_ecc_errors(MemoryError::Uncorrected, since).ok();
+    let uncorrected = count(EccCounter::Volatile)?;
     let rows = [NVML_FI_DEV_REMAPPED_PENDING, NVML_FI_DEV_REMAPPED_FAILURE].map(FieldId);
     let rows = handle.field_values_for(&rows).unwrap_or_default();
     let is_set = |place: usize| {
@@ -81,6 +116,7 @@ fn memory_errors(handle: &Handle<'_>) -> Option<MemoryErrors> {
     let bad_page = handle.are_pages_pending_retired();
     Some(MemoryErrors {
         uncorrected,
+        ever: count(EccCounter::Aggregate),
         bad_page: *bad_page.as_ref().unwrap_or(&false),
         reset_advised: bad_page.is_err() && is_set(0),
         repair_failed: is_set(1),

@@ -36,6 +36,16 @@ pub(crate) fn authority_of(target: &str) -> String {
 
 /// Calls `method` with an empty message on the socket at `path`, under `authority`.
 pub(crate) async fn call(path: &Path, method: &str, authority: &str) -> Outcome {
+    call_with(path, method, authority, &[]).await
+}
+
+/// The same with a message.
+pub(crate) async fn call_with(
+    path: &Path,
+    method: &str,
+    authority: &str,
+    message: &[u8],
+) -> Outcome {
     let mut stream = UnixStream::connect(path).await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     stream.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
@@ -58,7 +68,10 @@ pub(crate) async fn call(path: &Path, method: &str, authority: &str) -> Outcome 
         }
     }
     stream.write_all(&frame(HEADERS, END_HEADERS, 1, &headers)).await.unwrap();
-    stream.write_all(&frame(DATA, END_STREAM, 1, &[0; 5])).await.unwrap();
+    // Not compressed, and how long it is.
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    let message = [&[0], &length[..], message].concat();
+    stream.write_all(&frame(DATA, END_STREAM, 1, &message)).await.unwrap();
     loop {
         let (kind, stream_id, payload) = read_frame(&mut stream).await;
         match (kind, stream_id) {

@@ -11,6 +11,7 @@ mod http2;
 mod plugin;
 mod pods;
 mod registration;
+mod vcuda;
 
 use std::time::Duration;
 
