@@ -93,6 +93,7 @@ impl Cluster {
             name: name.clone(),
             allocatable: Host { cpu: MilliCpu(96_000), memory: Bytes(1 << 39) },
             pool: None,
+            shunned: false,
             inventory: Some(inventory),
             // Plenty: here the cards decide.
             tickets: identities.map(|name| (name.to_owned(), cards * 100_000)).collect(),

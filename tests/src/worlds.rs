@@ -113,6 +113,7 @@ fn lone_node(inventory: &Inventory) -> Node {
         allocatable: host,
         free: host,
         pool: None,
+        shunned: false,
         agent: Agent::Fresh,
         problem: None,
         devices: inventory.devices.iter().cloned().map(DeviceState::idle).collect(),

@@ -71,6 +71,15 @@ const SOAKS: &[Soak] = &[
         },
     },
     Soak {
+        name: "hostile",
+        about: "what a container gets beside hostile ones, ten seconds each, eight seeds: nine minutes; as root",
+        invocation: Invocation {
+            env: &[],
+            unset: &["LIMITER_CELLS", "LIMITER_SECONDS", "LIMITER_LIBRARY"],
+            line: "cargo test --release -p limiter --test accuracy hostile_neighbours -- --ignored --nocapture",
+        },
+    },
+    Soak {
         name: "orders",
         about: "every order of the steps of the page's protocols, by loom",
         invocation: Invocation {
@@ -99,7 +108,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "throughput",
-        about: "pods bound a second at 1,000 nodes: without an extender, with one that does nothing, with ours",
+        about: "pods bound a second at 1,000 nodes: without an extender, with one that does nothing, with ours, with ours naming all nodes",
         invocation: Invocation {
             env: &[("NANOGPU_LOAD_NODES", "1000")],
             unset: &[],

@@ -38,10 +38,15 @@ pub fn facts(
             cpu: MilliCpu(quantity("cpu").map_or(0, Quantity::milli)),
             memory: Bytes(quantity("memory").map_or(0, Quantity::ceil)),
         },
+        shunned: taints(node).any(|taint| taint.effect == "PreferNoSchedule"),
         pool: pool_label.and_then(|label| labels?.get(label)).cloned(),
         inventory: annotation.map(|text| decode_inventory(text).map_err(|error| told(&error))),
         tickets,
     })
+}
+
+fn taints(node: &core::Node) -> impl Iterator<Item = &core::Taint> {
+    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten())
 }
 
 fn told(error: &dyn Error) -> String {
@@ -80,6 +85,17 @@ mod tests {
             let facts = facts(&node, &[alone.resource], None).unwrap();
             assert!(facts.tickets.contains_key(alone.resource));
             assert_eq!(facts.tickets.contains_key(alone.tickets), offered, "{amount}");
+        }
+    }
+
+    #[test]
+    fn only_a_taint_that_asks_for_preference_makes_a_node_shunned() {
+        for (effect, shunned) in [("PreferNoSchedule", true), ("NoSchedule", false)] {
+            let text = format!(
+                r#"{{"metadata":{{"name":"n"}},"spec":{{"taints":[{{"key":"k","effect":"{effect}"}}]}}}}"#
+            );
+            let node: core::Node = serde_json::from_str(&text).unwrap();
+            assert_eq!(facts(&node, &[], None).unwrap().shunned, shunned, "{effect}");
         }
     }
 

@@ -176,12 +176,17 @@ pub async fn watch(client: Client, watching: Watching, clock: Clock, out: mpsc::
     tokio::join!(pods, nodes, agents, budgets, quotas);
 }
 
+/// An agent reads so many pods at a time: all of a full node are megabytes, and what it once needed to
+/// read them it would keep.
+const PAGE: u32 = 32;
+
 /// Watches the pods of one node until the receiver is gone.
 pub async fn watch_pods_on(client: Client, node: &NodeName, out: mpsc::Sender<Seen>) {
     let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
     let api: Api<RawPod> = Api::all(client);
     let mut ends = Ends::new(|pod: &RawPod| pod.uid());
-    follow(api, Config::default().fields(&fields), Source::Pods, out, move |event| {
+    let config = Config::default().fields(&fields).page_size(PAGE);
+    follow(api, config, Source::Pods, out, move |event| {
         ends.sort(event, seen_pod, |uid| PodUid::parse(uid).ok().map(Seen::PodGone))
     })
     .await;

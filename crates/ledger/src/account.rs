@@ -92,6 +92,7 @@ impl Ledger {
             allocatable: facts.allocatable,
             free: facts.allocatable,
             pool: facts.pool.clone(),
+            shunned: facts.shunned,
             agent: self.agent(entry),
             problem,
             devices: devices.collect(),

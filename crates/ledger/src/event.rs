@@ -46,6 +46,8 @@ pub struct NodeFacts {
     pub allocatable: Host,
     /// The pool it belongs to, if any.
     pub pool: Option<String>,
+    /// Whether its administrator would rather have pods elsewhere.
+    pub shunned: bool,
     /// Its devices: nothing if no agent ever wrote them, else what was read or why it could not be.
     pub inventory: Option<Result<Inventory, String>>,
     /// Kubelet tickets it offers, by resource name.

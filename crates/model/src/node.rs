@@ -21,6 +21,8 @@ pub struct Node {
     pub free: Host,
     /// The pool it belongs to, if any.
     pub pool: Option<String>,
+    /// Whether its administrator would rather have pods elsewhere.
+    pub shunned: bool,
     /// Whether its agent reports.
     pub agent: Agent,
     /// Why it takes nothing new, if it does not.
@@ -251,6 +253,7 @@ impl Node {
             allocatable: self.allocatable,
             free: self.allocatable,
             pool: self.pool.clone(),
+            shunned: self.shunned,
             agent: self.agent,
             problem: self.problem.clone().filter(|p| matches!(p, Problem::Inventory(_))),
             devices: self.devices.iter().map(idle).collect(),

@@ -118,6 +118,7 @@ fn node(number: usize, next: &mut impl FnMut(u64) -> u64) -> Node {
         allocatable,
         free: Host { cpu, ..allocatable },
         pool: None,
+        shunned: false,
         agent: Agent::Fresh,
         problem: None,
         devices: devices.collect(),

@@ -11,6 +11,8 @@ use dialect::{Dialect, MemoryUnit, Settings};
 use model::PolicyName;
 use placement::Policy;
 
+use crate::verbs::offer;
+
 /// The scheduler extender of nanogpu.
 #[derive(Debug, Clone, Parser)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
@@ -63,6 +65,9 @@ pub struct Options {
     /// How cards are picked, if otherwise than nodes
     #[arg(long, value_parser = policy)]
     pub device_policy: Option<PolicyName>,
+    /// Of the nodes that can take a pod, how many are named to kube-scheduler: the best, all if 0
+    #[arg(long, default_value_t = offer::USUAL, env = "NANOGPU_OFFER")]
+    pub offer: usize,
     /// Dialects spoken; all but HAMi's and vgpu-manager's if left out
     #[arg(long, value_delimiter = ',', value_parser = spoken)]
     pub dialects: Vec<Dialect>,

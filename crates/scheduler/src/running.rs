@@ -158,6 +158,7 @@ impl Running {
             metrics: metrics.clone(),
             memo: Memo::default(),
             clock,
+            offer: options.offer,
             strict_bind_status: options.strict_bind_status,
         });
 

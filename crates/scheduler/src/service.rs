@@ -22,6 +22,7 @@ use crate::verbs::bind::{BindError, Binder, BoundPod};
 use crate::verbs::filter::{Filtered, filter};
 use crate::verbs::memo::Memo;
 use crate::verbs::names::{Listed, Names};
+use crate::verbs::offer::{has_wishes, offer};
 use crate::verbs::predicates::Predicates;
 use crate::verbs::preempt::preempt;
 use crate::verbs::prioritize::{MANY, prioritize};
@@ -72,6 +73,8 @@ pub struct Service {
     pub memo: Memo,
     /// The clock.
     pub clock: Clock,
+    /// How many of the nodes that can take a pod are named to kube-scheduler; 0 is all.
+    pub offer: usize,
     /// Whether a failed bind answers 500, as the systems we replace did.
     pub strict_bind_status: bool,
 }
@@ -145,17 +148,20 @@ impl Service {
         let allowance = self.slack(&seen, &asked.request);
         let ask = Ask { allowance: &allowance, ..Ask::new(&seen, &asked.request, self.policy) };
         let filtered = filter(&seen, &ask, &names, &self.memo);
+        let wishes = || args.pod.is_some_and(|raw| has_wishes(raw.get()));
+        let most = if filtered.fits.len() > self.offer && wishes() { 0 } else { self.offer };
+        let offered = offer(&seen, &ask, &filtered.fits, most, &self.memo);
         let (failed, failed_for_good) = filtered.reasons(&names);
         let result = FilterResult {
             nodes: args
                 .nodes
                 .as_ref()
-                .map(|nodes| filtered.fits.iter().map(|fits| nodes.items[fits.place].1).collect()),
+                .map(|nodes| offered.iter().map(|fits| nodes.items[fits.place].1).collect()),
             names: args.names.as_ref().map(|given| {
-                if filtered.fits.len() == names.len() {
+                if offered.len() == names.len() {
                     return given.all();
                 }
-                Listed::These(filtered.fits.iter().map(|fits| names[fits.place]).collect())
+                Listed::These(offered.iter().map(|fits| names[fits.place]).collect())
             }),
             failed,
             failed_for_good,

@@ -185,6 +185,7 @@ impl WireNode {
             allocatable: host,
             free: host,
             pool: self.pool.clone(),
+            shunned: false,
             agent: if self.inventory.is_some() { Agent::Fresh } else { Agent::Never },
             problem,
             topology: Arc::new(Topology::new(&inventory.devices, &inventory.links)),

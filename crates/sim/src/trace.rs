@@ -216,6 +216,7 @@ impl NodeRow {
             allocatable: host,
             free: host,
             pool: None,
+            shunned: false,
             agent: Agent::Fresh,
             problem: None,
             topology,

@@ -1,5 +1,5 @@
 //! Pods bound a second through the real kube-scheduler: without an extender, with one that does
-//! nothing, and with ours; and the processor time each process took for it.
+//! nothing, with ours, and with ours naming every node; and the processor time each process took for it.
 //!
 //! Everything is where the shipped manifests put it: nanogpu-scheduler, built for speed, beside
 //! kube-scheduler and on loopback. Reported, not judged: `cargo xtask soak throughput`.
@@ -22,7 +22,9 @@ use crate::nothing;
 
 /// Where the extender that does nothing listens, inside the cluster.
 const NOTHING: &str = "127.0.0.1:39998";
-/// How often each arm has its turn.
+/// Where ours listens that names every node.
+const NAMING_ALL: &str = "127.0.0.1:39997";
+/// How often each arm has its turn, unless `NANOGPU_LOAD_TURNS` says otherwise.
 const TURNS: usize = 2;
 
 fn number(name: &str) -> Option<usize> {
@@ -37,7 +39,11 @@ async fn pods_bound_a_second_with_and_without_an_extender() -> Result<()> {
         return Ok(());
     };
     // Gates are flags of a process: a cluster for each.
-    for batching in [false, true] {
+    let gates: &[bool] = match std::env::var("NANOGPU_LOAD_BATCHING").as_deref() {
+        Ok("off") => &[false],
+        _ => &[false, true],
+    };
+    for &batching in gates {
         let name = if batching { "batched" } else { "single" };
         compare(name, nodes, batching).await?;
         let name = format!("t{}-{name}", std::process::id());
@@ -51,6 +57,8 @@ struct Arm {
     name: &'static str,
     /// kube-scheduler's.
     config: String,
+    /// What runs beside it, and not while others have their turn.
+    ours: Option<Ours>,
 }
 
 /// What a turn of an arm gave.
@@ -63,16 +71,11 @@ struct Turn {
 
 async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
     let pods = number("NANOGPU_LOAD_PODS").unwrap_or(600);
-    let arms = [
-        Arm { name: "without", config: without_extender()? },
-        Arm { name: "nothing", config: with_nothing()? },
-        Arm { name: "ours", config: CONFIG.to_owned() },
-    ];
     let fake = FakeNodes::new(nodes)
         .prefix("gpu-")
         .capacity("nano-gpu/gpu-percent", &(100 * bed::CARDS).to_string())
         .annotation("nano-gpu/inventory", &bed::inventory("healthy"));
-    let mut options = Options::new(name).nodes(0).fake(fake).scheduler(&*arms[0].config);
+    let mut options = Options::new(name).nodes(0).fake(fake).scheduler(&*without_extender()?);
     options.feature_gates.insert("OpportunisticBatching".to_owned(), batching);
     let cluster = tokio::task::spawn_blocking(move || Cluster::for_tests(options)).await??;
     let session = cluster.session()?;
@@ -80,15 +83,26 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
     nothing::serve(cluster.listen(NOTHING)?);
     let silenced: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     bed::agents(session.clone(), silenced, bed::names_of(nodes), Duration::from_secs(10));
-    let ours = Ours::start(cluster).await?;
+    let ours = Ours::put(cluster, "nanogpu-scheduler", bed::EXTENDER, &[]).await?;
+    let naming_all = Ours::put(cluster, "naming-all", NAMING_ALL, &["--offer", "0"]).await?;
+    let config_of_all = CONFIG.replace(bed::EXTENDER, NAMING_ALL);
+    let mut arms = vec![
+        Arm { name: "without", config: without_extender()?, ours: None },
+        Arm { name: "nothing", config: with_nothing()?, ours: None },
+        Arm { name: "ours", config: CONFIG.to_owned(), ours: Some(ours) },
+        Arm { name: "naming all", config: config_of_all, ours: Some(naming_all) },
+    ];
+    if let Ok(wanted) = std::env::var("NANOGPU_LOAD_ARMS") {
+        arms.retain(|arm| arm.name == "without" || wanted.split(',').any(|name| name == arm.name));
+    }
     for shapes in [1, 20] {
         let mut turns: BTreeMap<&str, Vec<Turn>> = BTreeMap::new();
         // In turns: what else the machine does changes over minutes.
-        for _ in 0..TURNS {
+        for _ in 0..number("NANOGPU_LOAD_TURNS").unwrap_or(TURNS) {
             for arm in &arms {
-                // The others have no nanogpu-scheduler to pay for.
-                ours.stop()?;
-                if arm.name == "ours" {
+                // Nobody pays for another arm's nanogpu-scheduler.
+                arms.iter().filter_map(|arm| arm.ours.as_ref()).try_for_each(Ours::stop)?;
+                if let Some(ours) = &arm.ours {
                     ours.start_again(nodes).await?;
                 }
                 cluster.configure_scheduler("kube-scheduler", &arm.config)?;
@@ -99,7 +113,7 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
                     turn.rate,
                     shown(&turn.spent)
                 );
-                if arm.name == "ours" {
+                if let Some(ours) = &arm.ours {
                     eprintln!("{}", ours.numbers().await?);
                 }
                 turns.entry(arm.name).or_default().push(turn);
@@ -129,35 +143,51 @@ struct Ours {
 }
 
 impl Ours {
-    async fn start(cluster: &'static Cluster) -> Result<Self> {
+    /// Puts it there, stopped.
+    async fn put(
+        cluster: &'static Cluster,
+        name: &str,
+        address: &str,
+        options: &[&str],
+    ) -> Result<Self> {
         let program = bed::fast_program().await?;
         let kubeconfig = bed::as_ours(&cluster.layout().kubeconfig_inside("admin"))?;
         let kubeconfig = kubeconfig.to_str().context("a path that is text")?;
-        let args = ["--kubeconfig", kubeconfig, "--address", bed::EXTENDER, "--anonymous-read"];
+        let args = ["--kubeconfig", kubeconfig, "--address", address, "--anonymous-read"];
         let more = ["--namespace", bed::NAMESPACE, "--log-form", "plain", "--log-level", "warn"];
-        cluster.inside("nanogpu-scheduler", &program, &[&args[..], &more].concat())?;
-        let address = SocketAddr::from(([127, 0, 0, 1], cluster.forward(bed::EXTENDER.parse()?)?));
-        let process = Component::Scheduler("nanogpu-scheduler".to_owned());
-        Ok(Self { cluster, address, process })
+        cluster.inside(name, &program, &[&args[..], &more, options].concat())?;
+        let address = SocketAddr::from(([127, 0, 0, 1], cluster.forward(address.parse()?)?));
+        let process = Component::Scheduler(name.to_owned());
+        let ours = Self { cluster, address, process };
+        ours.stop()?;
+        Ok(ours)
     }
 
     fn stop(&self) -> Result<()> {
         self.cluster.stop(&self.process)
     }
 
-    /// Starts it and waits until it is ready and has heard all agents.
+    /// Starts it and waits until it leads and has heard all agents.
     async fn start_again(&self, nodes: usize) -> Result<()> {
         self.cluster.revive(&self.process)?;
         let hang = Instant::now();
         loop {
-            let answer = bed::get(self.address, "/api/v1/nodes", None).await;
-            let fresh = answer.map_or(0, |(_, text)| text.matches("\"fresh\"").count());
-            if fresh == nodes {
+            let fresh = self.told("/api/v1/nodes").await.matches("\"fresh\"").count();
+            let leads = self.told("/metrics").await.contains("nanogpu_scheduler_leader 1");
+            if fresh == nodes && leads {
                 return Ok(());
             }
-            ensure!(hang.elapsed() < Duration::from_mins(3), "{fresh} of {nodes} agents heard");
+            ensure!(
+                hang.elapsed() < Duration::from_mins(3),
+                "{fresh} of {nodes} agents heard, leads: {leads}"
+            );
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// What it answers; nothing while it does not.
+    async fn told(&self, path: &str) -> String {
+        bed::get(self.address, path, None).await.map(|(_, text)| text).unwrap_or_default()
     }
 
     /// How long verbs took and how binds ended, since it was started.

@@ -26,6 +26,7 @@ pub(crate) fn facts(name: &str, cards: u32) -> NodeFacts {
         name: node_name(name),
         allocatable: HOST,
         pool: None,
+        shunned: false,
         inventory: Some(Ok(inventory)),
         tickets: [("nano-gpu/gpu-percent".to_owned(), u64::from(cards) * 100)].into(),
     }

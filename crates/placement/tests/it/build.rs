@@ -20,6 +20,7 @@ pub(crate) fn node(name: &str) -> Node {
         allocatable: HOST,
         free: HOST,
         pool: None,
+        shunned: false,
         agent: Agent::Fresh,
         problem: None,
         devices: Vec::new(),

@@ -7,6 +7,7 @@ pub mod bind;
 pub mod filter;
 pub mod memo;
 pub mod names;
+pub mod offer;
 pub mod places;
 pub mod predicates;
 pub mod preempt;

@@ -41,6 +41,7 @@ async fn node(world: &World, name: &str, cards: &[(&str, u64, &str)]) {
         name: NodeName::parse(name).unwrap(),
         allocatable: Host { cpu: MilliCpu(64_000), memory: Bytes(1 << 38) },
         pool: None,
+        shunned: false,
         inventory,
         tickets: [
             ("nano-gpu/gpu-percent".to_owned(), 100 * cards.len() as u64),

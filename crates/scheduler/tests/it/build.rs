@@ -28,6 +28,9 @@ use serde_json::{Value, json};
 use telemetry::{Health, Numbers};
 use tokio::sync::{mpsc, watch};
 
+/// How many nodes this scheduler names.
+pub(crate) const OFFER: usize = 8;
+
 /// What a Binding is to meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -279,6 +282,7 @@ impl World {
             metrics,
             memo: Memo::default(),
             clock,
+            offer: OFFER,
             strict_bind_status: false,
         });
         let world = Self {
@@ -301,6 +305,11 @@ impl World {
     }
 
     pub(crate) async fn node(&self, name: &str) {
+        self.node_that_is(name, false).await;
+    }
+
+    /// A node, which its administrator would rather spare if it is `shunned`.
+    pub(crate) async fn node_that_is(&self, name: &str, shunned: bool) {
         let card = |index: usize| {
             json!({"id": format!("GPU-{name}-{index}"), "index": index, "minor": index,
                    "model": "T4", "mem": 16384})
@@ -312,6 +321,7 @@ impl World {
             name: name.clone(),
             allocatable: Host { cpu: MilliCpu(64_000), memory: Bytes(1 << 38) },
             pool: None,
+            shunned,
             inventory: Some(Ok(decode_inventory(&inventory).unwrap())),
             tickets: [("nano-gpu/gpu-percent".to_owned(), 100 * self.cards as u64)].into(),
         };

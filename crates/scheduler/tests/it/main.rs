@@ -16,6 +16,8 @@ mod http;
 #[cfg(test)]
 mod memo;
 #[cfg(test)]
+mod offering;
+#[cfg(test)]
 mod preempting;
 #[cfg(test)]
 mod profiling;
