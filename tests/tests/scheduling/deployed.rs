@@ -188,6 +188,18 @@ async fn bound(session: &Session, namespace: &str, app: &str) -> Result<()> {
     }
 }
 
+/// Waits until no pod is on its way out: until then it answers whoever is connected.
+async fn ended(pods: &Api<Pod>) -> Result<()> {
+    let hang = Instant::now();
+    loop {
+        let list = pods.list(&ListParams::default()).await?;
+        let mut names = list.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some());
+        let Some(one) = names.next() else { return Ok(()) };
+        ensure!(hang.elapsed() < Duration::from_mins(1), "{:?} does not end", one.metadata.name);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 async fn cordon(session: &Session, cordoned: bool) -> Result<()> {
     let nodes: Api<Node> = Api::all(session.client());
     let patch = Patch::Merge(json!({"spec": {"unschedulable": cordoned}}));
@@ -216,6 +228,7 @@ async fn goes_and_comes(session: &Session) -> Result<()> {
     let ours: Api<Pod> = Api::namespaced(session.client(), NAMESPACE);
     let mine = ListParams::default().labels("app.kubernetes.io/name=nanogpu-scheduler");
     ours.delete_collection(&DeleteParams::default().grace_period(1), &mine).await?;
+    ended(&ours).await?;
     ready(session, 0).await.context("after all were deleted")?;
     let pods: Api<Pod> = Api::namespaced(session.client(), &namespace);
     let mut ordinary = asks("ordinary", &json!({"cpu": "1"}));
