@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,30 +37,54 @@ pub(crate) struct Process {
     state: Mutex<State>,
 }
 
+/// Things by their handles, which are numbers of our own and need no hash that holds against a choice of them.
+pub(crate) type Handles<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// Spreads numbers that differ in a few bits over all bits.
+#[derive(Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ product >> 32;
+    }
+}
+
 /// What a process holds.
 #[derive(Default)]
 pub(crate) struct State {
     next: u64,
-    pub(crate) contexts: HashMap<u64, Context>,
+    pub(crate) contexts: Handles<Context>,
     pub(crate) primaries: Vec<Primary>,
     pub(crate) space: Space,
-    pub(crate) pools: HashMap<u64, Pool>,
-    pub(crate) physical: HashMap<u64, Physical>,
-    pub(crate) arrays: HashMap<u64, Array>,
-    pub(crate) mipmaps: HashMap<u64, Mipmap>,
-    pub(crate) externals: HashMap<u64, External>,
-    pub(crate) streams: HashMap<u64, Arc<Stream>>,
-    pub(crate) events: HashMap<u64, Arc<Event>>,
+    pub(crate) pools: Handles<Pool>,
+    pub(crate) physical: Handles<Physical>,
+    pub(crate) arrays: Handles<Array>,
+    pub(crate) mipmaps: Handles<Mipmap>,
+    pub(crate) externals: Handles<External>,
+    pub(crate) streams: Handles<Arc<Stream>>,
+    pub(crate) events: Handles<Arc<Event>>,
     /// Captures that go on.
     pub(crate) captures: Vec<Arc<Capture>>,
-    pub(crate) modules: HashMap<u64, Module>,
-    pub(crate) functions: HashMap<u64, Function>,
-    pub(crate) libraries: HashMap<u64, Library>,
-    pub(crate) links: HashMap<u64, Link>,
-    pub(crate) graphs: HashMap<u64, Graph>,
+    pub(crate) modules: Handles<Module>,
+    pub(crate) functions: Handles<Function>,
+    pub(crate) libraries: Handles<Library>,
+    pub(crate) links: Handles<Link>,
+    pub(crate) graphs: Handles<Graph>,
     /// The graph each node is in.
-    pub(crate) node_graphs: HashMap<u64, u64>,
-    pub(crate) execs: HashMap<u64, Arc<Mutex<Exec>>>,
+    pub(crate) node_graphs: Handles<u64>,
+    pub(crate) execs: Handles<Arc<Mutex<Exec>>>,
     pub(crate) objects: Objects,
 }
 

@@ -9,7 +9,15 @@ use crate::state::{State, get};
 
 /// The host's clock. It is the same in all containers.
 pub(crate) fn host() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+/// The same, some milliseconds old at times, for who asks often and need not know exactly.
+pub(crate) fn host_about() -> u64 {
+    nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse))
+}
+
+fn nanoseconds(time: rustix::time::Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -45,8 +45,29 @@ struct Ready {
     share: u64,
 }
 
+/// How far to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// To the time that is asked for: what is half-done then is counted.
+    TheTime,
+    /// To the last event up to that time.
+    TheLastEvent,
+}
+
 /// Simulates up to device time `to`, so that all counts are right at that time.
 pub(crate) fn catch_up(change: &Change, rules: &Rules, to: u64) {
+    simulate(change, rules, to, Until::TheTime);
+}
+
+/// Simulates what happens up to `to`. Counts of busy time lag behind, to the last event at most.
+pub(crate) fn keep_up(change: &Change, rules: &Rules, to: u64) {
+    let next = get(&change.state.header.next_event);
+    if next == 0 || next <= to {
+        simulate(change, rules, to, Until::TheLastEvent);
+    }
+}
+
+fn simulate(change: &Change, rules: &Rules, to: u64, until: Until) {
     let header = &change.state.header;
     let mut ready = Vec::new();
     loop {
@@ -56,22 +77,13 @@ pub(crate) fn catch_up(change: &Change, rules: &Rules, to: u64) {
         let turns_end = plan(change, rules, now, &mut ready);
         let next = next_event(change.state, now, &ready).min(turns_end);
         change.set(&header.next_event, next);
-        let until = next.min(to);
-        if until <= now {
+        let stop = next.min(to);
+        if stop <= now || (next > to && until == Until::TheLastEvent) {
             return change.commit();
         }
-        pass(change, &ready, now, until);
-        change.set(&header.time, until);
+        pass(change, &ready, now, stop);
+        change.set(&header.time, stop);
         change.commit();
-    }
-}
-
-/// Simulates up to `to` where something happens before that; else nothing is done, and counts of
-/// busy time lag behind.
-pub(crate) fn keep_up(change: &Change, rules: &Rules, to: u64) {
-    let next = get(&change.state.header.next_event);
-    if next == 0 || next <= to {
-        catch_up(change, rules, to);
     }
 }
 
@@ -83,7 +95,7 @@ fn settle(change: &Change, now: u64) {
             if get(&slot.active) == 0 {
                 continue;
             }
-            for stream in &slot.streams {
+            for stream in lines(slot) {
                 while let Some((_, item)) = item_at(slot, get(&stream.first)) {
                     if !is_over(change.state, item) {
                         break;
@@ -177,7 +189,9 @@ fn plan(change: &Change, rules: &Rules, now: u64, ready: &mut [Ready]) -> u64 {
 
 /// A device without kernels forgets its turn, so that the next one is a whole one.
 fn idle(change: &Change, devices: std::ops::Range<usize>) {
-    for device in &change.state.devices[devices] {
+    // Beyond the last that ever had a turn there is none to forget.
+    let used = at(&change.state.header.turning).min(devices.end);
+    for device in change.state.devices.get(devices.start..used).unwrap_or_default() {
         change.set(&device.turn_ends, 0);
     }
 }
@@ -208,6 +222,8 @@ fn take_turns(change: &Change, rules: &Rules, device: usize, now: u64, ready: &[
         let after = groups().filter(|group| turn.is_none_or(|turn| *group > turn)).min();
         let Some(next) = after.or_else(|| groups().min()) else { return false };
         let turns = get(&state.turns);
+        let header = &change.state.header;
+        change.set(&header.turning, get(&header.turning).max(wide(device + 1)));
         change.set(&state.turn, next + 1);
         change.set(&state.turns, turns + 1);
         change.set(&state.turn_ends, now + turn_length(rules, device, turns));
@@ -297,28 +313,25 @@ fn pass(change: &Change, ready: &[Ready], from: u64, until: u64) {
 /// Adds to the busy time of devices and processes.
 fn count_busy(change: &Change, ready: &[Ready], from: u64, until: u64) {
     let time = until - from;
-    let kernels = |one: &&Ready| one.copy_engine.is_none() && one.share > 0;
-    let mut counted: Vec<(usize, Option<usize>, u64)> = Vec::new();
-    for one in ready.iter().filter(kernels) {
-        for key in [(one.device, None), (one.device, Some(one.slot))] {
-            match counted.iter_mut().find(|(device, slot, _)| (*device, *slot) == key) {
-                Some((.., width)) => *width += one.share,
-                None => counted.push((key.0, key.1, one.share)),
-            }
-        }
-    }
-    for (device, slot, width) in counted {
-        let sm_time = width.saturating_mul(time);
-        if let Some(slot) = slot {
-            let account = &change.state.slots[slot].accounts[device];
-            change.add(&account.busy, time);
-            change.add(&account.sm_time, sm_time);
-            fill_buckets::<PROCESS_BUCKETS>(change, &account.buckets, from, until, width);
-        } else {
-            let state = &change.state.devices[device];
+    let runs = |one: &Ready| one.copy_engine.is_none() && one.share > 0;
+    for (place, one) in ready.iter().enumerate().filter(|(_, one)| runs(one)) {
+        let here = |other: &Ready| runs(other) && other.device == one.device;
+        let mine = |other: &Ready| here(other) && other.slot == one.slot;
+        let before = &ready[..place];
+        // Kernels that run together are counted together, with the first of them.
+        if !before.iter().any(here) {
+            let width: u64 = ready.iter().filter(|it| here(it)).map(|it| it.share).sum();
+            let state = &change.state.devices[one.device];
             change.add(&state.busy, time);
-            change.add(&state.sm_time, sm_time);
+            change.add(&state.sm_time, width.saturating_mul(time));
             fill_buckets::<CARD_BUCKETS>(change, &state.buckets, from, until, width);
+        }
+        if !before.iter().any(mine) {
+            let width: u64 = ready.iter().filter(|it| mine(it)).map(|it| it.share).sum();
+            let account = &change.state.slots[one.slot].accounts[one.device];
+            change.add(&account.busy, time);
+            change.add(&account.sm_time, width.saturating_mul(time));
+            fill_buckets::<PROCESS_BUCKETS>(change, &account.buckets, from, until, width);
         }
     }
     for one in ready.iter().filter(|one| one.copy_engine.is_some() && one.share > 0) {

@@ -278,7 +278,7 @@ impl Machine {
     }
 
     fn sweep_is_due(&self) -> bool {
-        let clock = clock::host();
+        let clock = clock::host_about();
         let last = get(&self.state.header.swept);
         // The host's clock starts anew when it does.
         clock < last || clock - last >= SWEEP_EVERY
@@ -302,7 +302,7 @@ impl Machine {
 
     /// Takes back what dead processes held.
     pub(crate) fn sweep(&self, change: &Change, lives: &Lives) {
-        change.set(&self.state.header.swept, clock::host());
+        change.set(&self.state.header.swept, clock::host_about());
         let on_host = self.on_host();
         for (slot, (claim, _)) in lives.0.iter().enumerate() {
             match self.life_seen(lives, slot) {

@@ -346,10 +346,10 @@ pub(crate) fn cancel(change: &Change, slot: &Slot, time: u64, which: impl Fn(usi
 /// The lines of a process that have work.
 pub(crate) fn lines(slot: &Slot) -> impl Iterator<Item = &Stream> {
     let mut left = at(&slot.active).min(STREAMS);
-    slot.streams.iter().filter(move |stream| {
+    let mut streams = slot.streams.iter();
+    std::iter::from_fn(move || {
         // Once all were seen the rest of the array is not touched.
-        let busy = left > 0 && get(&stream.context) != 0;
-        left -= usize::from(busy);
-        busy
+        left = left.checked_sub(1)?;
+        streams.find(|stream| get(&stream.context) != 0)
     })
 }

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Of this layout; a library refuses the state of another.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 /// The first word of every state.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"simgpu\0\0");
 
@@ -119,6 +119,8 @@ pub(crate) struct Header {
     pub(crate) no_driver: Word,
     /// 1 while NVML names no process.
     pub(crate) nameless: Word,
+    /// Devices that ever had a turn are below this.
+    pub(crate) turning: Word,
 }
 
 /// Old values of words, so that a change that was cut short can be taken back.

@@ -25,8 +25,10 @@ const STALE: u64 = 250_000_000;
 const WINDOW: u64 = 250_000_000;
 /// Who waits for a turn says so again after this.
 const AGAIN: u64 = 5_000_000;
-/// The shortest sleep that is worth it, and the longest before looking again.
-const NAP: (u64, u64) = (100_000, 50_000_000);
+/// The shortest sleep that is worth it, and the longest before looking again. What is launched after a sleep
+/// begins on a card that waits for it, and a microsecond or so of that is charged: a sleep is worth it where that
+/// is little against what may be launched then.
+const NAP: (u64, u64) = (1_000_000, 50_000_000);
 
 /// How often work in flight is looked at by who waits for it.
 const AWAIT: (u64, u64) = (100_000, 500_000);

@@ -226,7 +226,8 @@ impl Tenant {
         println!("\nready");
         let end = Instant::now() + Duration::from_mins(2);
         let mut turn = 0;
-        while Instant::now() < end {
+        // The clock is asked now and then: a kernel of 1 us leaves little time for that.
+        while turn % 16 != 0 || Instant::now() < end {
             turn += 1;
             match words[0] {
                 "async" => self.launch(number(1), 0),
