@@ -395,3 +395,70 @@ fn earliest_within(state: &State, ticket: crate::Ticket, depth: u32) -> Option<u
     }
     Some(time)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::queue::{Line, Work, append, line};
+
+    /// What a process submits and when, and whether somebody asks for counts at that time.
+    #[derive(Debug, Clone)]
+    struct Act {
+        pause: u64,
+        slot: usize,
+        stream: u64,
+        length: u64,
+        counts: bool,
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<Act>> {
+        let act = (0..2_000_000u64, 0..2usize, 0..3u64, 1..900_000u64, any::<bool>()).prop_map(
+            |(pause, slot, stream, length, counts)| Act { pause, slot, stream, length, counts },
+        );
+        prop::collection::vec(act, 1..60)
+    }
+
+    /// When each piece of work ended, and how long the card and the processes were busy.
+    fn run(acts: &[Act], lagging: bool) -> (Vec<Progress>, Vec<u64>) {
+        // SAFETY: zeroes are a valid state.
+        let state = unsafe { Box::<State>::new_zeroed().assume_init() };
+        let change = Change::begin(&state, &|| ());
+        change.set(&state.header.slots_used, 2);
+        for slot in &state.slots[..2] {
+            change.set(&slot.contexts[0], 1);
+        }
+        let rules =
+            Rules { quantum: 300_000, jitter: 20, seed: 3, together: false, cards: vec![(40, 2)] };
+        let mut now = 0;
+        let mut tickets = Vec::new();
+        for act in acts {
+            now += act.pause;
+            // As `Process::try_submit` does it: only what joins an idle stream must be in time.
+            let idle = || matches!(line(&state.slots[act.slot], 0, act.stream), Line::Idle(_));
+            if lagging && !idle() {
+                keep_up(&change, &rules, now);
+            }
+            if !lagging || idle() || act.counts {
+                catch_up(&change, &rules, now);
+            }
+            let work = Work::Kernel { multiprocessors: 30, nanoseconds: act.length };
+            tickets.push(append(&change, act.slot, 0, act.stream, work, now).unwrap());
+        }
+        catch_up(&change, &rules, now + 100_000_000);
+        let ended = tickets.into_iter().map(|ticket| progress(&state, ticket)).collect();
+        let mut busy = vec![get(&state.devices[0].busy), get(&state.devices[0].sm_time)];
+        busy.extend(state.slots[..2].iter().map(|slot| get(&slot.accounts[0].busy)));
+        (ended, busy)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn who_lets_counts_lag_behind_changes_no_timeline(acts in acts()) {
+            prop_assert_eq!(run(&acts, true), run(&acts, false));
+        }
+    }
+}

@@ -120,23 +120,6 @@ pub(super) fn forget() {
     }
 }
 
-/// The calling thread, as a number.
-#[inline]
-fn thread() -> u64 {
-    let pointer: u64;
-    // SAFETY: reads the thread's own pointer, which every thread of a C program has.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        core::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly));
-    }
-    // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, preserves_flags));
-    }
-    pointer
-}
-
 impl Meter {
     /// Its device.
     pub(super) fn place(&self) -> Option<&'static Place> {
@@ -152,7 +135,7 @@ impl Meter {
     /// The lane of a stream; `None` if there are too many.
     #[inline]
     pub(super) fn lane(&self, context: &Known, stream: u64) -> Option<&Lane> {
-        let own = if stream == 2 { thread() } else { 0 };
+        let own = if stream == 2 { sys::thread() } else { 0 };
         let name = mixed(context.index() as u64 ^ stream.rotate_left(8) ^ own.rotate_left(24)) | 1;
         let begin = (name >> 55) as usize;
         let first = self.lanes.get(begin)?;
@@ -376,7 +359,7 @@ impl<'a> Locked<'a> {
     fn end(&mut self, lane: &Lane) {
         // SAFETY: locked.
         let behind = unsafe { lane.behind() };
-        if behind.thread != 0 && behind.thread != thread() {
+        if behind.thread != 0 && behind.thread != sys::thread() {
             return;
         }
         if !behind.has_room() {

@@ -25,10 +25,11 @@ const STALE: u64 = 250_000_000;
 const WINDOW: u64 = 250_000_000;
 /// Who waits for a turn says so again after this.
 const AGAIN: u64 = 5_000_000;
-/// The shortest sleep that is worth it, and the longest before looking again. What is launched after a sleep
-/// begins on a card that waits for it, and a microsecond or so of that is charged: a sleep is worth it where that
-/// is little against what may be launched then.
-const NAP: (u64, u64) = (1_000_000, 50_000_000);
+/// The shortest sleep that is worth it, and the longest before looking again.
+const NAP: (u64, u64) = (100_000, 50_000_000);
+/// Who is alone and has used up its bucket goes on when it has filled for so long. What is launched then begins on a
+/// card that waits for it, and a microsecond or two of that is charged: little against what may be launched.
+const REST: u64 = 2_000_000;
 
 /// How often work in flight is looked at by who waits for it.
 const AWAIT: (u64, u64) = (100_000, 500_000);
@@ -48,6 +49,8 @@ pub(super) struct Pace {
     budget: u64,
     /// GPU time used in it.
     used: u64,
+    /// The bucket was used up: what must be in it before it is gone on with; 0 if it was not.
+    enough: i64,
     /// The referee was told that we are at work.
     busy: bool,
     /// There is no referee.
@@ -118,6 +121,20 @@ impl Pace {
         }
         self.bucket.fill(now, rate, WINDOW);
         self.bucket.balance()
+    }
+
+    /// Whether a launch may go with so much in flight. What is not done yet is gone on with while there is anything
+    /// in the bucket; after that, when it is worth it.
+    fn may_go(&mut self, in_flight: i64, ceiling: i64, rate: u32) -> bool {
+        let enough = Bucket::cap(rate, REST);
+        if in_flight >= ceiling {
+            self.enough = enough;
+            return false;
+        }
+        if in_flight > 0 || ceiling >= self.enough.min(enough) {
+            self.enough = 0;
+        }
+        self.enough == 0
     }
 }
 
@@ -283,13 +300,9 @@ impl Locked<'_> {
         }
         // An open turn goes with the limits as they are now.
         let rate = if own.rate == 0 { 0 } else { live_rate(limits) };
-        let ceiling = own.ceiling(now, rate);
-        self.meter.ceiling.store(ceiling, Ordering::SeqCst);
-        let in_flight = self.meter.in_flight.load(Ordering::SeqCst);
-        if in_flight < ceiling {
+        if self.has_room(now, rate) {
             return Step::Go;
         }
-        self.close_all();
         // When something is done, what it really took is known.
         if let Some(event) = self.oldest() {
             return Step::Await(event);
@@ -304,6 +317,22 @@ impl Locked<'_> {
         self.say(seat);
         self.give_back(place, seat);
         Step::Again
+    }
+
+    /// Whether another launch may go; if not, what was launched is marked, so that what it took is known.
+    fn has_room(&mut self, now: u64, rate: u32) -> bool {
+        let ceiling = self.inner.pace.ceiling(now, rate);
+        self.meter.ceiling.store(ceiling, Ordering::SeqCst);
+        let in_flight = self.meter.in_flight.load(Ordering::SeqCst);
+        if self.inner.pace.may_go(in_flight, ceiling, rate) {
+            return true;
+        }
+        if self.inner.pace.enough > 0 {
+            // Nor may those go that do not ask.
+            self.meter.ceiling.store(ceiling.min(0), Ordering::SeqCst);
+        }
+        self.close_all();
+        false
     }
 
     /// Work that is not done, by its guess. A launch that was let in and has not come to its lane yet is
@@ -325,13 +354,9 @@ impl Locked<'_> {
             // One that rests because nobody had a seat is not gone: it looks when somebody rings.
             ring(place);
         }
-        let ceiling = own.ceiling(now, rate);
-        self.meter.ceiling.store(ceiling, Ordering::SeqCst);
-        let in_flight = self.meter.in_flight.load(Ordering::SeqCst);
-        if in_flight < ceiling {
+        if self.has_room(now, rate) {
             return Step::Go;
         }
-        self.close_all();
         if let Some(event) = self.oldest() {
             return Step::Await(event);
         }
@@ -339,9 +364,10 @@ impl Locked<'_> {
         Step::Sleep(seen, self.nap(rate))
     }
 
-    /// How long until something is in the bucket.
+    /// How long until enough is in the bucket.
     fn nap(&self, rate: u32) -> u64 {
-        let wait = self.inner.pace.bucket.wait(1, rate);
+        let enough = Bucket::cap(rate, REST).max(1);
+        let wait = self.inner.pace.bucket.wait(enough, rate);
         wait.unwrap_or(NAP.1).max(NAP.0).min(NAP.1)
     }
 

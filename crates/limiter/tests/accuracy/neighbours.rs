@@ -10,6 +10,7 @@
 //! | `LIMITER_CELLS` | which kinds, by a part of their names |
 //! | `LIMITER_HOG` | that a further container keeps all processors busy |
 //! | `LIMITER_AGENT` | what the agent requests of a processor, in thousandths |
+//! | `LIMITER_REFEREE_FIRST` | that the referee, and nobody else, has a real-time class |
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};

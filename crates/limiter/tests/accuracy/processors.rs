@@ -52,6 +52,11 @@ impl Processors {
         make(&folder, (millicores * 1024 / 1000).max(2)).unwrap();
         Part { folder }
     }
+
+    /// Moves the calling thread to where it was before it joined a part.
+    pub(crate) fn leave(&self) {
+        join(self.folder.parent().unwrap()).unwrap();
+    }
 }
 
 impl Drop for Processors {

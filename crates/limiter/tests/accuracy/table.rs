@@ -16,7 +16,7 @@ use crate::cells::{cell, random};
 use crate::stage::{Asked, Company, hard};
 
 const MS: u64 = 1_000_000;
-/// A kernel that is shorter than a launch.
+/// A kernel that takes hardly longer than its launch.
 const SHORTEST: &str = "async 1000";
 
 struct Cell {
@@ -32,13 +32,11 @@ struct Got {
     off: f64,
     /// How far it may be off.
     bound: f64,
-    /// It may get less: see [`is_shorter_than_a_launch`].
-    at_most: bool,
 }
 
 impl Got {
     fn within(&self, bound: f64) -> bool {
-        self.off <= bound && (self.off >= -bound || self.at_most)
+        self.off.abs() <= bound
     }
 }
 
@@ -96,9 +94,8 @@ fn bound(asked: &[Asked], time: Duration) -> f64 {
     1.0 + 100.0 * works.map(longest).fold(0.0, f64::max) / 1e9 / time.as_secs_f64()
 }
 
-/// A kernel of 1 us is shorter than a launch over the simulated driver, so the card waits for each, and
-/// the gaps are charged: such a container gets less than it asked for. It must not get more.
-fn is_shorter_than_a_launch(asked: &Asked) -> bool {
+/// Who launches kernels of 1 us keeps a processor busy, and cannot share it.
+fn keeps_a_processor_busy(asked: &Asked) -> bool {
     asked.works.iter().any(|work| work == SHORTEST)
 }
 
@@ -115,7 +112,7 @@ fn the_whole_table() {
     let table: Vec<Cell> = table().into_iter().filter(|cell| cell.name.contains(&which)).collect();
     let seeds = 1..=number("LIMITER_SEEDS").unwrap_or(5);
     let all = seeds.flat_map(|seed| (0..table.len()).map(move |cell| (cell, seed)));
-    let heavy = |cell: &usize| table[*cell].asked.iter().any(is_shorter_than_a_launch);
+    let heavy = |cell: &usize| table[*cell].asked.iter().any(keeps_a_processor_busy);
     let (alone, beside): (Vec<_>, Vec<_>) = all.partition(|(cell, _)| jobs == 1 || heavy(cell));
     let got = Mutex::new(Vec::new());
     let run = |(at, seed): (usize, u64), company: Company| {
@@ -124,8 +121,8 @@ fn the_whole_table() {
         let bound = bound(asked, time);
         let mut got = got.lock().unwrap();
         got.extend(asked.iter().zip(shares).map(|(one, share)| {
-            let (asked, at_most) = (f64::from(one.cores), is_shorter_than_a_launch(one));
-            Got { cell: at, seed, asked, off: share - asked, bound, at_most }
+            let asked = f64::from(one.cores);
+            Got { cell: at, seed, asked, off: share - asked, bound }
         }));
     };
     let begun = Instant::now();
