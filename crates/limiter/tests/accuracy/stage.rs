@@ -196,7 +196,7 @@ impl Stage {
     }
 
     pub(crate) fn start_referee(&mut self) {
-        let first = std::env::var_os(FIRST).and_then(|_| self.processors.as_ref());
+        let first = std::env::var_os(FIRST).and(self.processors.as_ref());
         if let Some(processors) = first {
             processors.leave();
             schedule(libc::SCHED_RR, 1);
