@@ -401,7 +401,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::queue::{Line, Work, append, line};
+    use crate::queue::{Line, Work, append, is_busy_at, line};
 
     /// What a process submits and when, and whether somebody asks for counts at that time.
     #[derive(Debug, Clone)]
@@ -436,11 +436,12 @@ mod tests {
         for act in acts {
             now += act.pause;
             // As `Process::try_submit` does it: only what joins an idle stream must be in time.
-            let idle = || matches!(line(&state.slots[act.slot], 0, act.stream), Line::Idle(_));
-            if lagging && !idle() {
+            let slot = &state.slots[act.slot];
+            if lagging && !is_busy_at(slot, 0, act.stream, now) {
                 keep_up(&change, &rules, now);
             }
-            if !lagging || idle() || act.counts {
+            let idle = matches!(line(slot, 0, act.stream), Line::Idle(_));
+            if !lagging || idle || act.counts {
                 catch_up(&change, &rules, now);
             }
             let work = Work::Kernel { multiprocessors: 30, nanoseconds: act.length };

@@ -4,7 +4,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::log;
 use crate::memory::pool;
-use crate::memory::table::{self, Entry, Kind};
 use crate::place::Place;
 
 /// What the driver hands large memory out in.
@@ -21,8 +20,7 @@ pub(crate) fn round_up(size: u64, step: u64) -> u64 {
 }
 
 /// How many calls of this process began and ended that change what both the driver and the account hold.
-/// Threads seldom share one of these, so that they do not wait for one another's cache. Calls that use the table
-/// anyway count one of the two there.
+/// Threads seldom share one of these, so that they do not wait for one another's cache.
 #[repr(align(128))]
 struct Calls {
     begun: AtomicU64,
@@ -39,36 +37,11 @@ pub(crate) struct Changing(&'static Calls);
 impl Changing {
     #[inline]
     pub(crate) fn begin() -> Self {
-        let calls = mine();
+        // Threads lie at round distances from one another, so that plain bits of where they are would be the same.
+        let spread = crate::sys::thread().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
+        let calls = &CALLS[spread as usize % CALLS.len()];
         calls.begun.fetch_add(1, Ordering::SeqCst);
         Self(calls)
-    }
-}
-
-/// Where this thread counts.
-#[inline]
-fn mine() -> &'static Calls {
-    // Threads lie at round distances from one another, so that plain bits of where they are would be the same.
-    let spread = crate::sys::thread().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
-    &CALLS[spread as usize % CALLS.len()]
-}
-
-impl Changing {
-    /// A call that begins by forgetting what the table knows, which counts it. If there is nothing to forget it
-    /// begins as any other.
-    #[inline]
-    pub(crate) fn begin_with(kind: Kind, key: u64) -> (Self, Option<Entry>) {
-        match table::take_first(kind, key) {
-            Some(entry) => (Self(mine()), Some(entry)),
-            None => (Self::begin(), None),
-        }
-    }
-
-    /// The call ends with this, which counts it.
-    #[inline]
-    pub(crate) fn ends_with(self, kind: Kind, key: u64, entry: Entry) {
-        table::put_last(kind, key, entry);
-        core::mem::forget(self);
     }
 }
 
@@ -83,19 +56,15 @@ fn sum(which: impl Fn(&Calls) -> &AtomicU64) -> u64 {
     CALLS.iter().fold(0, |sum, calls| sum.wrapping_add(which(calls).load(Ordering::SeqCst)))
 }
 
-fn begun() -> u64 {
-    sum(|calls| &calls.begun).wrapping_add(table::begun())
-}
-
 /// What `look` says, if no call was changing anything from before it to after it.
 pub(crate) fn at_rest<T>(look: impl FnOnce() -> T) -> Option<T> {
     // In this order: whatever ends in between has begun before, so that they only seem to differ.
-    let ended = sum(|calls| &calls.ended).wrapping_add(table::ended());
-    if begun() != ended {
+    let ended = sum(|calls| &calls.ended);
+    if sum(|calls| &calls.begun) != ended {
         return None;
     }
     let seen = look();
-    (begun() == ended).then_some(seen)
+    (sum(|calls| &calls.begun) == ended).then_some(seen)
 }
 
 /// In a child: the calls of the parent's threads are not its own.

@@ -43,7 +43,7 @@ fn allocate(
         Ok(here) => here,
         Err(code) => return code,
     };
-    let changing = Changing::begin();
+    let _changing = Changing::begin();
     let claimed = round_up(expected, BLOCK);
     if claim(place, claimed).is_err() {
         return cuda::OUT_OF_MEMORY;
@@ -66,7 +66,7 @@ fn allocate(
         return cuda::OUT_OF_MEMORY;
     }
     let entry = Entry { size: charged, place: number(place), extra: context };
-    changing.ends_with(Kind::Linear, address, entry);
+    table::put(Kind::Linear, address, entry);
     cuda::SUCCESS
 }
 
@@ -92,7 +92,8 @@ pub(crate) fn unshare(address: u64) {
 /// Frees. What is remembered goes first: once the driver has freed it, another thread may be given
 /// the same address. An address that we never saw is the driver's to judge.
 pub(crate) fn free(address: u64, real: impl FnOnce() -> u32) -> u32 {
-    let (_changing, large) = Changing::begin_with(Kind::Linear, address);
+    let _changing = Changing::begin();
+    let large = table::take(Kind::Linear, address);
     let small = if large.is_none() { table::take(Kind::Small, address) } else { None };
     let code = real();
     match (small, large) {

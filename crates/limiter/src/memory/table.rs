@@ -4,7 +4,6 @@
 //! the same with five as with five thousand live allocations.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::lock::Lock;
 use crate::sys;
@@ -78,19 +77,7 @@ struct Part {
 // SAFETY: the slots are memory that only this part points to.
 unsafe impl Send for Part {}
 
-/// A part, on a line of the processor's cache of its own.
-#[repr(align(64))]
-struct Shelf {
-    part: Lock<Part>,
-    /// Calls that began by taking something out of here, and that ended by putting something in. They change only
-    /// while the lock is held, so that counting costs nothing besides; they are read by anybody.
-    begun: AtomicU64,
-    ended: AtomicU64,
-}
-
-static TABLE: [Shelf; PARTS] = [const {
-    Shelf { part: Lock::new(Part::new()), begun: AtomicU64::new(0), ended: AtomicU64::new(0) }
-}; PARTS];
+static TABLE: [Lock<Part>; PARTS] = [const { Lock::new(Part::new()) }; PARTS];
 
 fn hash(kind: Kind, key: u64) -> u64 {
     mixed(kind as u8, key)
@@ -108,49 +95,8 @@ fn home(hash: u64, mask: usize) -> usize {
 }
 
 #[inline]
-fn shelf(hash: u64) -> &'static Shelf {
-    &TABLE[(hash >> 58) as usize % PARTS]
-}
-
-#[inline]
 fn part(hash: u64) -> &'static Lock<Part> {
-    &shelf(hash).part
-}
-
-/// One more, by who holds the lock.
-#[inline]
-fn one_more(count: &AtomicU64) {
-    count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-}
-
-/// Remembers, as the last thing that a call does: see [`super::charge::Changing::ends_with`].
-pub(crate) fn put_last(kind: Kind, key: u64, entry: Entry) -> bool {
-    let hash = hash(kind, key);
-    let shelf = shelf(hash);
-    let mut part = shelf.part.hold();
-    one_more(&shelf.ended);
-    part.put(kind, key, hash, entry)
-}
-
-/// Forgets, as the first thing that a call does: see [`super::charge::Changing::begin_with`]. Where there is nothing
-/// to forget nothing has begun.
-pub(crate) fn take_first(kind: Kind, key: u64) -> Option<Entry> {
-    let hash = hash(kind, key);
-    let shelf = shelf(hash);
-    let mut part = shelf.part.hold();
-    let entry = part.take(kind, key, hash)?;
-    one_more(&shelf.begun);
-    Some(entry)
-}
-
-/// How many calls began and ended here.
-pub(crate) fn begun() -> u64 {
-    TABLE.iter().fold(0, |sum, shelf| sum.wrapping_add(shelf.begun.load(Ordering::SeqCst)))
-}
-
-/// See [`begun`].
-pub(crate) fn ended() -> u64 {
-    TABLE.iter().fold(0, |sum, shelf| sum.wrapping_add(shelf.ended.load(Ordering::SeqCst)))
+    &TABLE[(hash >> 58) as usize % PARTS]
 }
 
 /// Remembers; what was there before goes. `false` if there is no memory left to do so.
@@ -186,17 +132,15 @@ pub(crate) fn count(kind: Kind, key: u64, up: bool) -> Option<(Entry, u64)> {
 
 /// Looks at every entry; those of which `goes` is true are forgotten. It must not use the table.
 pub(crate) fn retain(mut goes: impl FnMut(u8, u64, Entry) -> bool) {
-    for shelf in &TABLE {
-        shelf.part.hold().retain(&mut goes);
+    for part in &TABLE {
+        part.hold().retain(&mut goes);
     }
 }
 
 /// A forked child holds nothing. The memory is the child's own copy.
 pub(crate) fn forget() {
-    for shelf in &TABLE {
-        shelf.part.begin_anew(Part::new());
-        shelf.ended.store(0, Ordering::SeqCst);
-        shelf.begun.store(0, Ordering::SeqCst);
+    for part in &TABLE {
+        part.begin_anew(Part::new());
     }
 }
 
