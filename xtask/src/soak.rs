@@ -112,7 +112,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_LOAD_NODES", "1000")],
             unset: &[],
-            line: "cargo test -p stories --test scheduling throughput -- --nocapture",
+            line: "cargo test -p stories --test scheduling throughput -- --ignored --nocapture",
         },
     },
     Soak {
@@ -121,7 +121,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_SIM_NODES", "300")],
             unset: &[],
-            line: "cargo test -p stories --test scheduling simulated -- --nocapture",
+            line: "cargo test -p stories --test scheduling simulated -- --ignored --nocapture",
         },
     },
     Soak {
@@ -130,7 +130,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_SIZE_NODES", "5000"), ("NANOGPU_SIZE_PODS", "20000")],
             unset: &[],
-            line: "cargo test -p stories --test scheduling size -- --nocapture",
+            line: "cargo test -p stories --test scheduling size -- --ignored --nocapture",
         },
     },
     Soak {

@@ -5,12 +5,13 @@
 //! in, and read once, by [`Pod::from_json`].
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::core::NamespaceResourceScope;
 use model::pod::PodError;
 use model::{NodeName, Pod, PodId, PodUid};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 /// A pod as a watch or a read shows it.
@@ -69,9 +70,7 @@ impl SeenPod {
         struct Waiting {
             message: Option<String>,
         }
-        // Written anew without the field managers, which are half of a pod.
-        let metadata = ObjectMeta { managed_fields: None, ..raw.metadata.clone() };
-        let metadata = serde_json::to_string(&metadata)?;
+        let metadata = serde_json::to_string(&raw.metadata)?;
         let spec = raw.spec.as_deref().map_or("{}", RawValue::get);
         let status = raw.status.as_deref().map_or("{}", RawValue::get);
         let text = format!("{{\"metadata\":{metadata},\"spec\":{spec},\"status\":{status}}}");
@@ -145,10 +144,36 @@ pub(crate) fn read_pod(raw: &RawPod) -> Option<Result<SeenPod, UnreadPod>> {
 /// A pod on the wire.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub(crate) struct RawPod {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lean")]
     pub(crate) metadata: ObjectMeta,
     pub(crate) spec: Option<Box<RawValue>>,
     pub(crate) status: Option<Box<RawValue>>,
+}
+
+/// The metadata that matters. The field managers above all do not: they are half of a pod, and trees.
+fn lean<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Lean {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        annotations: Option<BTreeMap<String, String>>,
+        labels: Option<BTreeMap<String, String>>,
+        deletion_timestamp: Option<Time>,
+    }
+    let lean = Lean::deserialize(from)?;
+    Ok(ObjectMeta {
+        name: lean.name,
+        namespace: lean.namespace,
+        uid: lean.uid,
+        resource_version: lean.resource_version,
+        annotations: lean.annotations,
+        labels: lean.labels,
+        deletion_timestamp: lean.deletion_timestamp,
+        ..ObjectMeta::default()
+    })
 }
 
 impl kube::Resource for RawPod {
@@ -188,7 +213,8 @@ mod tests {
 
     const POD: &str = r#"{"kind":"Pod","apiVersion":"v1",
         "metadata":{"name":"a","namespace":"team","uid":"u-1","resourceVersion":"7",
-            "creationTimestamp":"2026-01-02T03:04:05Z",
+            "creationTimestamp":"2026-01-02T03:04:05Z","deletionTimestamp":"2026-01-02T03:04:06Z",
+            "labels":{"app":"b"},"annotations":{"k":"v"},
             "managedFields":[{"manager":"x","operation":"Update","fieldsV1":{"f:a":{}}}]},
         "spec":{"preemptionPolicy":"Never","schedulerName":"nanogpu",
             "containers":[{"name":"c","resources":{"limits":{"x/y":"20"}}}]},
@@ -207,6 +233,9 @@ mod tests {
         assert_eq!(seen.pod.id.to_string(), "team/a");
         assert_eq!(seen.pod.scheduler, "nanogpu");
         assert_eq!(seen.containers, [("4f0c".to_owned(), "c".to_owned())]);
+        assert_eq!(seen.pod.labels["app"], "b");
+        assert_eq!(seen.pod.annotations["k"], "v");
+        assert!(seen.pod.terminating);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use crate::admission::{Admission, AdmissionOptions};
 use crate::decisions::Decisions;
 use crate::http::{
-    Doors, Gate, Limits, Listener, Live, Mode, Reading, admission_routes, health_routes,
+    Beside, Doors, Gate, Limits, Listener, Live, Mode, Reading, admission_routes, health_routes,
     profile_routes, read_routes, serve, verb_routes,
 };
 use crate::metrics::{Capacity, Metrics, Outcome};
@@ -43,12 +43,12 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// How many pods are touched at once.
 const TOUCHES: usize = 16;
 
-/// Runs until a signal says stop.
-pub async fn run(options: Options) -> anyhow::Result<()> {
+/// Runs until a signal says stop. What may take long is done on the threads `beside`.
+pub async fn run(options: Options, beside: Beside) -> anyhow::Result<()> {
     let (shutdown, stopping) = Shutdown::new();
     tokio::spawn(shutdown.ask_on_signal());
     let client = kubeapi::connect(options.kubeconfig.as_deref(), options.master.as_deref()).await?;
-    Running::start(options, client, stopping).await?.finish().await
+    Running::start(options, client, beside, stopping).await?.finish().await
 }
 
 struct Running {
@@ -70,7 +70,12 @@ struct Parts {
 
 impl Running {
     #[expect(clippy::too_many_lines, reason = "one thing after another, each made once")]
-    async fn start(options: Options, client: Client, stopping: Stopping) -> anyhow::Result<Self> {
+    async fn start(
+        options: Options,
+        client: Client,
+        beside: Beside,
+        stopping: Stopping,
+    ) -> anyhow::Result<Self> {
         let clock = Clock::new();
         let settings = Arc::new(options.settings());
         let sources = [
@@ -189,14 +194,16 @@ impl Running {
             scrapes: Gate::new(Limits { at_once: 2, ..read_limits }, metrics.clone()),
             health,
             numbers,
+            beside: beside.clone(),
         });
         let reading = Arc::new(Reading {
             service: service.clone(),
             reviews: (!options.anonymous_read).then(|| Reviews::new(client.clone())),
             gate: Gate::new(read_limits, metrics.clone()),
             live: Live::new(stopping.clone()),
+            beside: beside.clone(),
         });
-        tokio::spawn(crate::api::keep(reading.clone()));
+        beside.start(crate::api::keep(reading.clone()));
         let admission = Arc::new(Admission {
             settings,
             options: AdmissionOptions {
@@ -216,8 +223,8 @@ impl Running {
             tracing::warn!("everyone who reaches the read API may use it (--anonymous-read)");
         }
         let parts = Arc::new(Parts { service, outside, leadership, peers, clock });
-        tokio::spawn(wake(parts.clone()));
-        tokio::spawn(make_room(parts.clone()));
+        beside.start(wake(parts.clone()));
+        beside.start(make_room(parts.clone()));
         Ok(Self { parts, stopping, servers, election, end_election })
     }
 

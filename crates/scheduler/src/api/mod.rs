@@ -59,7 +59,7 @@ async fn gated(State(reading): Shared, request: Request, next: Next) -> Response
         Ok(turn) => turn,
         Err(busy) => return *busy,
     };
-    next.run(request).await
+    reading.beside.answer(next.run(request)).await
 }
 
 /// Checks the caller, then answers.

@@ -1,5 +1,6 @@
 //! The HTTP door: routes, limits, who may call. What is behind it knows nothing of HTTP.
 
+mod beside;
 mod gate;
 mod listening;
 mod profile;
@@ -8,6 +9,7 @@ mod reading;
 mod routes;
 
 pub use crate::api::Live;
+pub use beside::Beside;
 pub(crate) use gate::error;
 pub use gate::{Gate, Limits};
 pub use listening::{ListenError, Listener, Mode, serve};

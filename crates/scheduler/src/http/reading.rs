@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use kubeapi::{Caller, May, ReviewError, Reviews};
 
+use super::beside::Beside;
 use super::gate::Gate;
 use crate::api::Live;
 use crate::service::Service;
@@ -21,6 +22,8 @@ pub struct Reading {
     pub gate: Gate,
     /// Streams and history.
     pub live: Live,
+    /// Where answers are made.
+    pub beside: Beside,
 }
 
 impl Reading {

@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use telemetry::{Health, Numbers};
 use tower_http::catch_panic::CatchPanicLayer;
 
+use super::beside::Beside;
 use super::gate::{Gate, error};
 use super::reading::Reading;
 use crate::admission::Admission;
@@ -35,6 +36,8 @@ pub struct Doors {
     pub health: Arc<Health>,
     /// What `/metrics` shows.
     pub numbers: Arc<Numbers>,
+    /// Where it is written.
+    pub beside: Beside,
 }
 
 type Shared = State<Arc<Doors>>;
@@ -240,7 +243,11 @@ async fn metrics(State(doors): Shared) -> Response {
         Ok(turn) => turn,
         Err(busy) => return *busy,
     };
-    ([(header::CONTENT_TYPE, Numbers::CONTENT_TYPE)], doors.numbers.text()).into_response()
+    let numbers = doors.numbers.clone();
+    let text = async move {
+        ([(header::CONTENT_TYPE, Numbers::CONTENT_TYPE)], numbers.text()).into_response()
+    };
+    doors.beside.answer(text).await
 }
 
 pub(crate) fn send(answer: Answer) -> Response {

@@ -8,7 +8,7 @@ use axum::Router;
 use kubeapi::Alone;
 use scheduler::admission::{Admission, AdmissionOptions};
 use scheduler::http::{
-    Doors, Gate, Limits, Listener, Live, Mode, Reading, admission_routes, health_routes,
+    Beside, Doors, Gate, Limits, Listener, Live, Mode, Reading, admission_routes, health_routes,
     read_routes, serve, verb_routes,
 };
 use scheduler::peers::Peers;
@@ -28,6 +28,7 @@ pub(crate) fn serve_with(
     more: impl FnOnce(&Stopping) -> Router,
 ) -> (SocketAddr, Shutdown) {
     let metrics = world.service.metrics.clone();
+    let beside = Beside::new(tokio::runtime::Handle::current());
     let doors = Arc::new(Doors {
         service: world.service.clone(),
         peers: Arc::new(Peers::new(Arc::new(Alone), None, None, Duration::from_secs(1))),
@@ -36,11 +37,13 @@ pub(crate) fn serve_with(
         scrapes: Gate::new(limits, metrics.clone()),
         health: world.health.clone(),
         numbers: world.numbers.clone(),
+        beside: beside.clone(),
     });
     let (shutdown, stopping) = Shutdown::new();
     let gate = Gate::new(limits, metrics);
     let live = Live::new(stopping.clone());
-    let reading = Arc::new(Reading { service: world.service.clone(), reviews: None, gate, live });
+    let service = world.service.clone();
+    let reading = Arc::new(Reading { service, reviews: None, gate, live, beside });
     let admission = Arc::new(Admission {
         settings: world.service.settings.clone(),
         options: AdmissionOptions { scheduler_name: None, allow_privileged: false },

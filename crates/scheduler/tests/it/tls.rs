@@ -10,7 +10,7 @@ use kubeapi::{Leadership, Term};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use scheduler::certificates::Certificates;
-use scheduler::http::{Doors, Gate, Limits, Listener, Mode, serve, verb_routes};
+use scheduler::http::{Beside, Doors, Gate, Limits, Listener, Mode, serve, verb_routes};
 use scheduler::peers::{Calling, PEER_NAME, Peers};
 use serde_json::{Value, json};
 use telemetry::Shutdown;
@@ -47,6 +47,7 @@ fn served(world: &World, peers: Peers, mode: Mode) -> (SocketAddr, Shutdown) {
         scrapes: Gate::new(limits, world.service.metrics.clone()),
         health: world.health.clone(),
         numbers: world.numbers.clone(),
+        beside: Beside::new(tokio::runtime::Handle::current()),
     });
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let bound = Listener { address, mode, router: verb_routes(&doors) }.bind().unwrap();
