@@ -401,7 +401,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::queue::{Line, Work, append, is_busy_at, line};
+    use crate::queue::{Line, Work, append, line};
 
     /// What a process submits and when, and whether somebody asks for counts at that time.
     #[derive(Debug, Clone)]
@@ -436,12 +436,11 @@ mod tests {
         for act in acts {
             now += act.pause;
             // As `Process::try_submit` does it: only what joins an idle stream must be in time.
-            let slot = &state.slots[act.slot];
-            if lagging && !is_busy_at(slot, 0, act.stream, now) {
+            let idle = || matches!(line(&state.slots[act.slot], 0, act.stream), Line::Idle(_));
+            if lagging && !idle() {
                 keep_up(&change, &rules, now);
             }
-            let idle = matches!(line(slot, 0, act.stream), Line::Idle(_));
-            if !lagging || idle || act.counts {
+            if !lagging || idle() || act.counts {
                 catch_up(&change, &rules, now);
             }
             let work = Work::Kernel { multiprocessors: 30, nanoseconds: act.length };

@@ -342,23 +342,15 @@ impl Machine {
     /// Simulates up to now, so that all counts are exact.
     pub(crate) fn catch_up(&self, change: &Change) -> u64 {
         let now = self.now().max(get(&self.state.header.time));
-        self.catch_up_to(change, now);
-        now
-    }
-
-    pub(crate) fn catch_up_to(&self, change: &Change, now: u64) {
         catch_up(change, &self.rules, now);
+        now
     }
 
     /// Simulates up to now if something happened.
     pub(crate) fn keep_up(&self, change: &Change) -> u64 {
         let now = self.now().max(get(&self.state.header.time));
-        self.keep_up_to(change, now);
-        now
-    }
-
-    pub(crate) fn keep_up_to(&self, change: &Change, now: u64) {
         keep_up(change, &self.rules, now);
+        now
     }
 
     pub(crate) fn forget_process(&self, slot: usize) {

@@ -162,16 +162,16 @@ impl Process {
                 return Err(SubmitError::Lost);
             }
             // Behind other work nothing happens to it yet, so nothing need be simulated.
-            let now = self.machine.now().max(get(&self.machine.state.header.time));
-            if !has_room(slot) || !queue::is_busy_at(slot, place, stream, now) {
-                self.machine.keep_up_to(change, now);
-            }
+            let behind = matches!(line(slot, place, stream), Line::Busy(_)) && has_room(slot);
+            let now =
+                if behind { self.machine.keep_up(change) } else { self.machine.catch_up(change) };
             if !has_room(slot) {
                 return Err(SubmitError::Full);
             }
-            // If it is the first in its line the simulated time must not lag behind its coming.
-            if matches!(line(slot, place, stream), Line::Idle(_)) {
-                self.machine.catch_up_to(change, now);
+            // Catching up may have emptied the line: then the work is first in it, and the
+            // simulated time must not lag behind its coming.
+            if behind && matches!(line(slot, place, stream), Line::Idle(_)) {
+                self.machine.catch_up(change);
             }
             let work = self.machine.within(device, work);
             append(change, self.slot, place, stream, work, now).ok_or(SubmitError::Full)

@@ -40,13 +40,6 @@ pub enum Work {
     Gate,
 }
 
-impl Work {
-    /// Whether a device works at it, rather than wait.
-    fn takes_time(self) -> bool {
-        matches!(self, Self::Kernel { .. } | Self::Copy { .. })
-    }
-}
-
 /// One piece of work that was submitted. Plain numbers: it may go to another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket {
@@ -189,14 +182,6 @@ pub(crate) fn line(slot: &Slot, context: usize, key: u64) -> Line {
     free.map_or(Line::Full, Line::Idle)
 }
 
-/// Whether a stream has work at some time for sure, whatever was not simulated yet.
-pub(crate) fn is_busy_at(slot: &Slot, context: usize, key: u64, time: u64) -> bool {
-    match line(slot, context, key) {
-        Line::Busy(place) => time < get(&slot.streams[place].busy_until),
-        Line::Idle(_) | Line::Full => false,
-    }
-}
-
 /// Whether a process can queue one more.
 pub(crate) fn has_room(slot: &Slot) -> bool {
     at(&slot.pending) < QUEUE
@@ -242,10 +227,6 @@ pub(crate) fn append(
         change.set(&last.next, link);
     }
     change.set(&stream.last, link);
-    // Nothing is done sooner than it would be alone.
-    let length = if work.takes_time() { get(&item.length) } else { 0 };
-    let begins = if idle { now } else { get(&stream.busy_until) };
-    change.set(&stream.busy_until, begins.saturating_add(length));
     Some(Ticket {
         slot: u16::try_from(place).ok()?,
         item: u16::try_from(item_place).ok()?,

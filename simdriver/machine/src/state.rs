@@ -268,8 +268,6 @@ pub(crate) struct Stream {
     /// Items and 1.
     pub(crate) first: Word,
     pub(crate) last: Word,
-    /// It has work at least up to this device time, if what is in it is not thrown away.
-    pub(crate) busy_until: Word,
 }
 
 /// One piece of work.
