@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use turns::{Pages, Referee, Rules};
 
 use crate::pods::Pods;
-use crate::records::{Record, Records, RecordsError};
+use crate::records::{Record, Records, RecordsError, counters_below};
 use crate::starting::chain;
 
 /// How often the records are looked at, whatever happens.
@@ -76,7 +76,8 @@ struct Card {
 struct Part {
     record: String,
     pod: PodUid,
-    place: usize,
+    /// Its file of counters, below the folder of pages.
+    counters: String,
     pages: Pages,
     door: PathBuf,
 }
@@ -125,9 +126,9 @@ impl Referees {
 
     /// Cuts back the files that containers let grow, and says whose they were.
     pub fn cut_back(&self, records: &Records) -> BTreeMap<String, PodUid> {
-        let parts = self.wanted.values().flat_map(BTreeMap::values);
-        let grown =
-            parts.filter(|part| records.cut_back(&part.record, part.place).unwrap_or(false));
+        let parts = || self.wanted.values().flat_map(BTreeMap::values);
+        let cut = records.cut_back(parts().map(|part| part.counters.as_str()));
+        let grown = parts().filter(|part| cut.contains(part.counters.as_str()));
         grown.map(|part| (part.record.clone(), part.pod.clone())).collect()
     }
 }
@@ -200,7 +201,7 @@ fn wanted(records: &Records, all: &[Record]) -> Wanted {
             let part = Part {
                 record: record.name.clone(),
                 pod: record.pod.clone(),
-                place,
+                counters: counters_below(&record.name, place),
                 pages: Pages { limits: file("limits"), counters: file("counters") },
                 door: file("door"),
             };
