@@ -63,6 +63,14 @@ pub struct Referees {
     at: Option<SystemTime>,
 }
 
+/// What a look at the records was.
+enum Looked {
+    /// None came or went since the last one.
+    Same,
+    /// They were read.
+    Anew,
+}
+
 #[derive(Debug)]
 struct Card {
     referee: Referee,
@@ -88,9 +96,16 @@ type Wanted = BTreeMap<String, BTreeMap<String, Part>>;
 impl Referees {
     /// Brings referees in line with the records.
     pub fn refresh(&mut self, records: &Records) {
-        if let Err(error) = self.look(records) {
+        match self.look(records) {
+            Ok(Looked::Same) if self.all_are_seated() => {
+                for (device, card) in &mut self.cards {
+                    card.note(device);
+                }
+                return;
+            }
+            Ok(_) => {}
             // Whoever is seated stays so.
-            tracing::warn!(error = chain(&error), "referees stay as they are");
+            Err(error) => tracing::warn!(error = chain(&error), "referees stay as they are"),
         }
         self.cards.retain(|device, _| self.wanted.contains_key(device));
         for (device, containers) in &self.wanted {
@@ -109,19 +124,28 @@ impl Referees {
             }
             if let Some(card) = self.cards.get_mut(device) {
                 card.refresh(device, containers);
+                card.note(device);
             }
         }
     }
 
+    /// Whether nobody waits for a seat.
+    fn all_are_seated(&self) -> bool {
+        self.cards.len() == self.wanted.len()
+            && self.wanted.iter().all(|(device, containers)| {
+                self.cards.get(device).is_some_and(|card| card.seated.len() == containers.len())
+            })
+    }
+
     /// Reads the records, if any came or went since.
-    fn look(&mut self, records: &Records) -> Result<(), RecordsError> {
+    fn look(&mut self, records: &Records) -> Result<Looked, RecordsError> {
         let at = records.changed_before_now();
         if at.is_some() && at == self.at {
-            return Ok(());
+            return Ok(Looked::Same);
         }
         self.wanted = wanted(records, &records.list()?);
         self.at = at;
-        Ok(())
+        Ok(Looked::Anew)
     }
 
     /// Cuts back the files that containers let grow, and says whose they were.
@@ -160,7 +184,11 @@ impl Card {
                 Err(_) => {}
             }
         }
-        for noted in self.referee.noted() {
+    }
+
+    /// Tells what the referee noted of containers.
+    fn note(&mut self, device: &str) {
+        for noted in self.referee.troubles() {
             let known = self.late.entry(noted.name.clone()).or_default();
             let before = std::mem::replace(&mut known.0, noted.late);
             if (noted.late > before || noted.unreadable) && self.may_tell(&noted.name) {

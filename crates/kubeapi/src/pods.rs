@@ -5,12 +5,13 @@
 //! in, and read once, by [`Pod::from_json`].
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::core::NamespaceResourceScope;
 use model::pod::PodError;
 use model::{NodeName, Pod, PodId, PodUid};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 /// A pod as a watch or a read shows it.
@@ -69,9 +70,7 @@ impl SeenPod {
         struct Waiting {
             message: Option<String>,
         }
-        // Written anew without the field managers, which are half of a pod.
-        let metadata = ObjectMeta { managed_fields: None, ..raw.metadata.clone() };
-        let metadata = serde_json::to_string(&metadata)?;
+        let metadata = serde_json::to_string(&raw.metadata)?;
         let spec = raw.spec.as_deref().map_or("{}", RawValue::get);
         let status = raw.status.as_deref().map_or("{}", RawValue::get);
         let text = format!("{{\"metadata\":{metadata},\"spec\":{spec},\"status\":{status}}}");
@@ -145,10 +144,39 @@ pub(crate) fn read_pod(raw: &RawPod) -> Option<Result<SeenPod, UnreadPod>> {
 /// A pod on the wire.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub(crate) struct RawPod {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub(crate) metadata: ObjectMeta,
     pub(crate) spec: Option<Box<RawValue>>,
     pub(crate) status: Option<Box<RawValue>>,
+}
+
+/// What matters of a pod's metadata. The field managers above all are passed over: they are half of a
+/// pod, and a kubelet writes pods again and again in which nothing has changed.
+fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        creation_timestamp: Option<Time>,
+        deletion_timestamp: Option<Time>,
+        annotations: Option<BTreeMap<String, String>>,
+        labels: Option<BTreeMap<String, String>>,
+    }
+    let read = Metadata::deserialize(from)?;
+    Ok(ObjectMeta {
+        name: read.name,
+        namespace: read.namespace,
+        uid: read.uid,
+        resource_version: read.resource_version,
+        creation_timestamp: read.creation_timestamp,
+        deletion_timestamp: read.deletion_timestamp,
+        annotations: read.annotations,
+        labels: read.labels,
+        ..ObjectMeta::default()
+    })
 }
 
 impl kube::Resource for RawPod {
@@ -200,6 +228,7 @@ mod tests {
         let line = format!(r#"{{"type":"ADDED","object":{POD}}}"#);
         let event: WatchEvent<RawPod> = serde_json::from_str(&line).unwrap();
         let WatchEvent::Added(raw) = event else { panic!("{event:?}") };
+        assert!(raw.metadata.managed_fields.is_none());
         let seen = SeenPod::new(&raw).unwrap();
         assert_eq!(seen, SeenPod::from_json(POD).unwrap());
         assert_eq!((seen.version.as_str(), seen.may_preempt), ("7", false));
