@@ -148,7 +148,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_CHURN_SECONDS", "600")],
             unset: &[],
-            line: "cargo test -p stories --test agent -- --test-threads=1",
+            line: "cargo test --workspace --all-features --test agent -- --test-threads=1",
         },
     },
     Soak {
@@ -166,7 +166,7 @@ const SOAKS: &[Soak] = &[
         invocation: Invocation {
             env: &[("NANOGPU_BENCH", "1")],
             unset: &[],
-            line: "cargo test -p stories --test agent costing -- --nocapture",
+            line: "cargo test --workspace --all-features --test agent costing -- --nocapture",
         },
     },
     Soak {

@@ -120,7 +120,7 @@ mod tests {
             measured: vec![measured],
             uses: vec![one],
             strangers: Vec::new(),
-            counted: vec![counted],
+            counted: vec![counted].into(),
         }
     }
 

@@ -6,14 +6,17 @@ use std::process::ExitCode;
 use agent::args::Args;
 use clap::Parser as _;
 
-/// Reading and writing files is done beside the workers, by at most so many. When all pods of a node
-/// start at once more would only wait for one another, and each keeps memory of its own.
+/// Reading and writing files is done beside the one that waits for everything else, by at most so many.
+/// When all pods of a node start at once more would only wait for one another, and each keeps memory of
+/// its own.
 const BESIDE: usize = 4;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).max_blocking_threads(BESIDE).enable_all().build();
+    // One thread waits for everything, since there is little to do and waking a second one would cost
+    // more than what it could do meanwhile.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.max_blocking_threads(BESIDE).enable_all().build();
     let ran = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(args)));
     match ran {
         Ok(()) => ExitCode::SUCCESS,

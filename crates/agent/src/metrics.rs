@@ -290,7 +290,7 @@ impl Metrics {
             self.limit.get_or_create(&tenant).set(one.limit);
             self.busy.get_or_create(&tenant).set(u64::from(one.busy));
         }
-        for one in &picture.counted {
+        for one in picture.counted.get() {
             let tenant = self.tenant(picture, &one.device, &one.pod_name, &one.container);
             let plain = one.counters.filter(|counters| !counters.implausible);
             self.unbelievable.get_or_create(&tenant).set(u64::from(plain.is_none()));
@@ -353,7 +353,7 @@ impl Metrics {
         }
     }
 
-    /// The text of a scrape.
+    /// The text of a scrape. Blocks: what containers say of themselves is read for it.
     pub fn text(&self) -> String {
         let text = {
             let _turn = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
@@ -374,6 +374,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::Counted;
     use crate::tests::picture;
 
     #[test]
@@ -402,9 +403,9 @@ mod tests {
         ] {
             assert!(text.contains(&line), "no {line} in {text}");
         }
-        let mut hostile = picture();
-        hostile.counted[0].counters = None;
-        metrics.measured(hostile);
+        let known = picture();
+        let hostile = Counted { counters: None, ..known.counted.get()[0].clone() };
+        metrics.measured(Picture { counted: vec![hostile].into(), ..known });
         let text = metrics.text();
         assert!(text.contains(&format!("nanogpu_container_counters_unbelievable{of} 1")), "{text}");
         assert!(!text.contains(&format!("denied_allocations_total{of}")), "{text}");

@@ -1,6 +1,6 @@
 //! What was measured last, for whoever asks.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use gpu::Measured;
 use model::Inventory;
@@ -19,7 +19,40 @@ pub struct Picture {
     /// And by whom they should not be.
     pub strangers: Vec<Stranger>,
     /// What containers say of themselves.
-    pub counted: Vec<Counted>,
+    pub counted: Counts,
+}
+
+/// What containers say of themselves, read when somebody asks for the first time: that is a file for
+/// each, and on most looks at the cards nobody asks.
+#[derive(Debug, Clone)]
+pub struct Counts {
+    read: Arc<LazyLock<Vec<Counted>, Reading>>,
+}
+
+type Reading = Box<dyn FnOnce() -> Vec<Counted> + Send>;
+
+impl Counts {
+    /// Those that `read` will find.
+    pub fn late(read: impl FnOnce() -> Vec<Counted> + Send + 'static) -> Self {
+        Self { read: Arc::new(LazyLock::new(Box::new(read))) }
+    }
+
+    /// All of them. Blocks where they were not read yet.
+    pub fn get(&self) -> &[Counted] {
+        &self.read
+    }
+}
+
+impl From<Vec<Counted>> for Counts {
+    fn from(known: Vec<Counted>) -> Self {
+        Self::late(move || known)
+    }
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self::from(Vec::new())
+    }
 }
 
 /// What a container's own file says of a device, as far as it can be believed.

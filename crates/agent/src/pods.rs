@@ -52,12 +52,21 @@ impl Pods {
                             }
                             true
                         });
-                        write_names.send_modify(|all| {
-                            let now = pod.containers.into_iter().collect();
-                            Arc::make_mut(all).insert(uid.clone(), now);
+                        // A kubelet writes pods again and again in which nothing has changed.
+                        write_names.send_if_modified(|all| {
+                            let now: Names = pod.containers.into_iter().collect();
+                            let changed = all.get(&uid) != Some(&now);
+                            if changed {
+                                Arc::make_mut(all).insert(uid.clone(), now);
+                            }
+                            changed
                         });
-                        write.send_modify(|all| {
-                            Arc::make_mut(all).insert(uid, Arc::new(pod.pod));
+                        write.send_if_modified(|all| {
+                            let changed = all.get(&uid).is_none_or(|known| **known != pod.pod);
+                            if changed {
+                                Arc::make_mut(all).insert(uid.clone(), Arc::new(pod.pod));
+                            }
+                            changed
                         });
                     }
                     Seen::PodGone(uid) => {

@@ -9,7 +9,7 @@
 //! Nothing waits for the disk. A machine that loses its power has no containers left; before one starts
 //! again its record and its pages are read, and what the disk has only in part is written anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::mem::offset_of;
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use model::codec::decode_placement;
 use model::{ContainerName, Placement, PodUid};
 use page::{Limits, write_counters, write_limits};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -352,20 +353,28 @@ impl Records {
         file.read_exact_at(&mut bytes[seats..end], seats as u64)
     }
 
-    /// Cuts a file of counters back to the length it was made with, and says whether it had grown:
-    /// a container could fill the node's disk by it.
-    pub fn cut_back(&self, name: &str, place: usize) -> io::Result<bool> {
-        let path = self.counters_file(name, place);
+    /// Cuts those of these files of counters that have grown back to the length they were made with,
+    /// and says which: a container could fill the node's disk by it. The files are told by their paths
+    /// below the folder, which is opened once, since on a full node there are hundreds of them.
+    pub fn cut_back<'a>(&self, files: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let most = page::CountersPage::SIZE as u64;
-        if fs::symlink_metadata(&path)?.len() <= most {
-            return Ok(false);
-        }
-        open_plain(&path, OpenOptions::new().write(true))?.set_len(most)?;
-        Ok(true)
+        let (flags, none) = (OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let Ok(folder) = rustix::fs::open(&self.folder, flags, none) else {
+            return BTreeSet::new();
+        };
+        let has_grown = |file: &&str| {
+            let seen = rustix::fs::statat(&folder, *file, AtFlags::SYMLINK_NOFOLLOW);
+            seen.is_ok_and(|seen| u64::try_from(seen.st_size).is_ok_and(|length| length > most))
+        };
+        let cut = |file: &&str| {
+            let opened = open_plain(&self.folder.join(file), OpenOptions::new().write(true));
+            opened.and_then(|file| file.set_len(most)).is_ok()
+        };
+        files.filter(has_grown).filter(cut).collect()
     }
 
     fn counters_file(&self, name: &str, place: usize) -> PathBuf {
-        self.folder.join(name).join(format!("{place}.counters"))
+        self.folder.join(counters_below(name, place))
     }
 
     /// How long ago a record that was listed was made.
@@ -432,6 +441,11 @@ impl Records {
     }
 }
 
+/// Where the counters of a record are below the folder of pages, for its device at `place`.
+pub fn counters_below(name: &str, place: usize) -> String {
+    format!("{name}/{place}.counters")
+}
+
 /// Whether this says that there is something else than a plain file, rather than that it cannot be
 /// read just now.
 pub(crate) fn is_no_plain_file(error: &io::Error) -> bool {
@@ -460,10 +474,10 @@ fn put_counters(path: &Path) -> io::Result<()> {
 
 fn create(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let file = options.write(true).create_new(true).custom_flags(flags).open(path)?;
     // Whatever the umask is.
-    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))?;
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
     Ok(file)
 }
 
@@ -474,7 +488,7 @@ fn open_plain(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 
 /// The same, and what was seen of it.
 fn open_seen(path: &Path, options: &mut OpenOptions) -> io::Result<(File, fs::Metadata)> {
-    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = options.custom_flags(flags).open(path)?;
     let seen = file.metadata()?;
     if seen.is_file() { Ok((file, seen)) } else { Err(io::ErrorKind::InvalidInput.into()) }
@@ -623,20 +637,24 @@ mod tests {
         assert_eq!(aside, MOST_ASIDE);
     }
 
+    fn cut(records: &Records) -> BTreeSet<&'static str> {
+        records.cut_back(["x-1/0.counters", "x-2/0.counters"].into_iter())
+    }
+
     #[test]
     fn a_file_of_counters_that_grew_is_cut_back_through_no_link() {
         let (folder, records) = opened();
         records.write(&record("x-1"), &[limits()]).unwrap();
-        assert!(!records.cut_back("x-1", 0).unwrap());
+        assert!(cut(&records).is_empty());
         let path = records.folder_of("x-1").join("0.counters");
         OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
-        assert!(records.cut_back("x-1", 0).unwrap());
+        assert_eq!(cut(&records).into_iter().collect::<Vec<_>>(), ["x-1/0.counters"]);
         assert_eq!(fs::read(&path).unwrap(), write_counters());
         let other = folder.path().join("other");
         fs::write(&other, vec![7; page::CountersPage::SIZE + 1]).unwrap();
         fs::remove_file(&path).unwrap();
         symlink(&other, &path).unwrap();
-        let _ = records.cut_back("x-1", 0);
+        let _ = cut(&records);
         assert_eq!(fs::read(&other).unwrap().len(), page::CountersPage::SIZE + 1);
     }
 

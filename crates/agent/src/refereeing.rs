@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use turns::{Pages, Referee, Rules};
 
 use crate::pods::Pods;
-use crate::records::{Record, Records, RecordsError};
+use crate::records::{Record, Records, RecordsError, counters_below};
 use crate::starting::chain;
 
 /// How often the records are looked at, whatever happens.
@@ -63,6 +63,14 @@ pub struct Referees {
     at: Option<SystemTime>,
 }
 
+/// What a look at the records was.
+enum Looked {
+    /// None came or went since the last one.
+    Same,
+    /// They were read.
+    Anew,
+}
+
 #[derive(Debug)]
 struct Card {
     referee: Referee,
@@ -76,7 +84,8 @@ struct Card {
 struct Part {
     record: String,
     pod: PodUid,
-    place: usize,
+    /// Its file of counters, below the folder of pages.
+    counters: String,
     pages: Pages,
     door: PathBuf,
 }
@@ -87,9 +96,16 @@ type Wanted = BTreeMap<String, BTreeMap<String, Part>>;
 impl Referees {
     /// Brings referees in line with the records.
     pub fn refresh(&mut self, records: &Records) {
-        if let Err(error) = self.look(records) {
+        match self.look(records) {
+            Ok(Looked::Same) if self.all_are_seated() => {
+                for (device, card) in &mut self.cards {
+                    card.note(device);
+                }
+                return;
+            }
+            Ok(_) => {}
             // Whoever is seated stays so.
-            tracing::warn!(error = chain(&error), "referees stay as they are");
+            Err(error) => tracing::warn!(error = chain(&error), "referees stay as they are"),
         }
         self.cards.retain(|device, _| self.wanted.contains_key(device));
         for (device, containers) in &self.wanted {
@@ -108,26 +124,35 @@ impl Referees {
             }
             if let Some(card) = self.cards.get_mut(device) {
                 card.refresh(device, containers);
+                card.note(device);
             }
         }
     }
 
+    /// Whether nobody waits for a seat.
+    fn all_are_seated(&self) -> bool {
+        self.cards.len() == self.wanted.len()
+            && self.wanted.iter().all(|(device, containers)| {
+                self.cards.get(device).is_some_and(|card| card.seated.len() == containers.len())
+            })
+    }
+
     /// Reads the records, if any came or went since.
-    fn look(&mut self, records: &Records) -> Result<(), RecordsError> {
+    fn look(&mut self, records: &Records) -> Result<Looked, RecordsError> {
         let at = records.changed_before_now();
         if at.is_some() && at == self.at {
-            return Ok(());
+            return Ok(Looked::Same);
         }
         self.wanted = wanted(records, &records.list()?);
         self.at = at;
-        Ok(())
+        Ok(Looked::Anew)
     }
 
     /// Cuts back the files that containers let grow, and says whose they were.
     pub fn cut_back(&self, records: &Records) -> BTreeMap<String, PodUid> {
-        let parts = self.wanted.values().flat_map(BTreeMap::values);
-        let grown =
-            parts.filter(|part| records.cut_back(&part.record, part.place).unwrap_or(false));
+        let parts = || self.wanted.values().flat_map(BTreeMap::values);
+        let cut = records.cut_back(parts().map(|part| part.counters.as_str()));
+        let grown = parts().filter(|part| cut.contains(part.counters.as_str()));
         grown.map(|part| (part.record.clone(), part.pod.clone())).collect()
     }
 }
@@ -159,7 +184,11 @@ impl Card {
                 Err(_) => {}
             }
         }
-        for noted in self.referee.noted() {
+    }
+
+    /// Tells what the referee noted of containers.
+    fn note(&mut self, device: &str) {
+        for noted in self.referee.troubles() {
             let known = self.late.entry(noted.name.clone()).or_default();
             let before = std::mem::replace(&mut known.0, noted.late);
             if (noted.late > before || noted.unreadable) && self.may_tell(&noted.name) {
@@ -200,7 +229,7 @@ fn wanted(records: &Records, all: &[Record]) -> Wanted {
             let part = Part {
                 record: record.name.clone(),
                 pod: record.pod.clone(),
-                place,
+                counters: counters_below(&record.name, place),
                 pages: Pages { limits: file("limits"), counters: file("counters") },
                 door: file("door"),
             };

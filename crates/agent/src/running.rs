@@ -451,8 +451,11 @@ async fn serve(
     pods: watch::Receiver<Option<Pods>>,
 ) -> anyhow::Result<()> {
     let (numbers, pictures, drawn) = (metrics.clone(), metrics.clone(), metrics);
-    let text =
-        move || async move { ([(header::CONTENT_TYPE, Numbers::CONTENT_TYPE)], numbers.text()) };
+    let text = move || async move {
+        let text = tokio::task::spawn_blocking(move || numbers.text()).await;
+        let text = text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+        Ok::<_, StatusCode>(([(header::CONTENT_TYPE, Numbers::CONTENT_TYPE)], text))
+    };
     let ready = move || async move {
         match health.check() {
             Ok(()) => (StatusCode::OK, "ok".to_owned()),

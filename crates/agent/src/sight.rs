@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use gpu::Measured;
 use model::{DeviceId, PodUid};
 
-use crate::picture::Counted;
+use crate::picture::{Counted, Counts};
 use crate::usage::{CONTEXT, CONTEXTS, Explained, Named, Stranger, Use};
 
 /// What one look at the cards says about it.
@@ -54,11 +54,11 @@ impl Sight {
 }
 
 /// What a look says. `living` are the pods that have processes on the node; it is asked only if
-/// something depends on it.
+/// something depends on it, and so are containers of what they count.
 pub fn hint(
     measured: &[Measured],
     explained: &Explained,
-    counted: &[Counted],
+    counted: &Counts,
     living: impl FnOnce() -> BTreeSet<PodUid>,
 ) -> Hint {
     let Named { within, outside, unknown } = explained.named;
@@ -73,7 +73,7 @@ pub fn hint(
     if !hidden.iter().any(|card| tenants(card)) {
         return Hint::Nothing;
     }
-    let living = living();
+    let (living, counted) = (living(), counted.get());
     let lives = |one: &&Use| living.contains(&one.pod);
     let used = hidden.iter().any(|card| {
         let here = || explained.uses.iter().filter(|one| one.device == card.device).filter(lives);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn seen(card: Measured, named: Named, counted: &[Counted]) -> Hint {
-        hint(&[card], &explained(named), counted, || [pod()].into())
+        hint(&[card], &explained(named), &counted.to_vec().into(), || [pod()].into())
     }
 
     #[test]
@@ -231,7 +231,8 @@ mod tests {
     fn where_nothing_is_counted_it_takes_more_than_a_driver_keeps() {
         assert_eq!(seen(card(700 * MIB, &[]), Named::default(), &[]), Hint::Nothing);
         assert_eq!(seen(card(2 * GIB, &[]), Named::default(), &[]), Hint::Blind);
-        let nobody = hint(&[card(2 * GIB, &[])], &explained(Named::default()), &[], BTreeSet::new);
+        let (known, none) = (explained(Named::default()), Counts::default());
+        let nobody = hint(&[card(2 * GIB, &[])], &known, &none, BTreeSet::new);
         assert_eq!(nobody, Hint::Nothing, "no process of the pod lives");
     }
 

@@ -20,7 +20,7 @@ use crate::health::{News, Ward};
 use crate::lists;
 use crate::living::{Known, Place, Processes};
 use crate::metrics::Metrics;
-use crate::picture::Picture;
+use crate::picture::{Counts, Picture};
 use crate::plugin::Tickets;
 use crate::pods::Pods;
 use crate::records::Records;
@@ -293,7 +293,10 @@ impl Watcher {
             let name = |place: &Place| names.get(&place.pod)?.get(&place.container).cloned();
             let known = |pid| processes.known(pid);
             let explained = explain(&seen, &of, &all, &known, &name);
-            let counted = counted(&records, &all, &of, &spoiled);
+            let counted = {
+                let (records, all, of) = (records.clone(), all.clone(), of.clone());
+                Counts::late(move || counted(&records, &all, &of, &spoiled))
+            };
             let living = || processes.pods().into_keys().collect();
             // Who is blind stays so until a pod is seen: nothing else need be looked for.
             let hint = match (sight.is_blind(), explained.named.within) {
@@ -303,7 +306,7 @@ impl Watcher {
             sight.look(hint);
             let (uses, strangers) = if sight.is_blind() {
                 let outside = |pid| known(pid) == Known::Outside;
-                without_seeing(&seen, &explained, &counted, &outside)
+                without_seeing(&seen, &explained, counted.get(), &outside)
             } else {
                 (explained.uses, explained.strangers)
             };

@@ -84,7 +84,7 @@ impl Card {
             if hasty > 20 {
                 std::thread::sleep(BREATH);
                 hasty = 0;
-            } else if time.saturating_sub(self.stirred) > QUIET
+            } else if self.rests(time)
                 && let Some(rest) = self.rest()
             {
                 self.door.wait(REST);
@@ -93,6 +93,11 @@ impl Card {
                 self.door.wait(wait.min(BEAT));
             }
         }
+    }
+
+    /// Whether nothing has happened for a while.
+    fn rests(&self, time: u64) -> bool {
+        time.saturating_sub(self.stirred) > QUIET
     }
 
     /// Whether nobody has a turn, wants one, or does anything else of which the referee knows.
@@ -151,12 +156,19 @@ impl Card {
     /// Looks at everything once; says after how long to look again.
     fn look(&mut self, time: u64) -> u64 {
         let managed = self.members.iter().any(Member::is_limited);
+        let rests = self.rests(time);
         for (member, purse) in self.members.iter_mut().zip(&mut self.purses) {
-            let grants = &member.limits.page().grants;
-            grants.managed.store(u32::from(managed), Ordering::Release);
-            member.limits.beat(time);
+            let told = &member.limits.page().grants.managed;
+            if told.load(Ordering::Acquire) != u32::from(managed) {
+                told.store(u32::from(managed), Ordering::Release);
+            }
             member.refresh(purse, time, &self.rules);
             member.read();
+            // What is written costs a fault and a write to the disk, again and again, and a card that
+            // rests can have dozens of containers that do nothing. See `rest`.
+            if !rests || member.is_taken() {
+                member.limits.beat(time);
+            }
         }
         if !managed {
             self.turn = None;

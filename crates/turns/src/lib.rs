@@ -109,6 +109,12 @@ impl Referee {
         self.door.ring();
     }
 
+    /// What is known of containers that were late, or whose counters cannot be read.
+    pub fn troubles(&self) -> Vec<Noted> {
+        let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.iter().filter(|one| one.late > 0 || one.unreadable).cloned().collect()
+    }
+
     /// What is known of each container.
     pub fn noted(&self) -> Vec<Noted> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).clone()

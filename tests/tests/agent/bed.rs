@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use model::Inventory;
 use model::codec::{decode_inventory, decode_placement};
@@ -175,6 +175,13 @@ impl Bed {
         Ok(())
     }
 
+    /// Has the kubelet look at a pod now: after a start that failed it waits for ten seconds and more.
+    pub(crate) async fn nudge(&self, namespace: &str, pod: &str) -> Result<()> {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {"story": "nudged"}}}));
+        self.pods(namespace).patch_metadata(pod, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// Removes the pods of earlier stories.
     async fn clear(&self) -> Result<()> {
         let all: Api<Pod> = Api::all(self.session.client());
@@ -298,9 +305,11 @@ fn cluster() -> Result<&'static Cluster> {
     let mut options = Options::new("agent").nodes(3).scheduler(CONFIG);
     options.without_cdi = vec![OLD.to_owned()];
     options.runtimes = [("nvidia".to_owned(), TOOLKIT.to_owned())].into();
-    // Containers that end start again at once, so that stories need not wait.
+    // Containers that end start again at once, and what the kubelet was told of tickets is in the node's
+    // status at once, so that stories need not wait.
     options.kubelet_config = format!(
-        "crashLoopBackOff: {{maxContainerRestartPeriod: 1s}}\nstaticPodPath: {MANIFESTS}\nfileCheckFrequency: 1s\n"
+        "crashLoopBackOff: {{maxContainerRestartPeriod: 1s}}\nstaticPodPath: {MANIFESTS}\nfileCheckFrequency: 1s\n\
+         nodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 5s\n"
     );
     let cluster = Cluster::for_tests(options)?;
     if MADE.get().is_none() {

@@ -1,13 +1,16 @@
 //! What the agent costs, for docs/results. `NANOGPU_BENCH=1` asks for it; else there is nothing to see.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use kube::ResourceExt;
+use kube::api::ListParams;
 
 use crate::bed::{BIG, Bed};
 use crate::limiting::limiter;
 use crate::pods::simple;
-use crate::processes::is_measured;
+use crate::processes::{Agent, is_measured};
 
 /// As many as a kubelet takes by default are 110; this one takes 250, a few of them not ours.
 const PODS: usize = 240;
@@ -15,6 +18,8 @@ const PODS: usize = 240;
 const IDLE: Duration = Duration::from_mins(1);
 /// When one that was started anew has read what there is.
 const SETTLED: Duration = Duration::from_secs(20);
+/// How often a Prometheus that is asked to hurry asks.
+const SCRAPE: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_full_node_costs() -> Result<()> {
@@ -47,14 +52,15 @@ async fn what_a_full_node_costs() -> Result<()> {
         say(line);
     }
     report(&format!("{pods} pods"), &agent)?;
-    let before = ticks(agent.pid())?;
-    tokio::time::sleep(IDLE).await;
-    let used = ticks(agent.pid())? - before;
-    // A tick is a hundredth of a second.
-    say(&format!("{pods} pods, idle for {} s: {used} ticks of CPU", IDLE.as_secs()));
-    report(&format!("{pods} pods, a minute later"), &agent)?;
-    let many: Vec<String> = threads(agent.pid())?;
-    say(&format!("{pods} pods: {} threads: {}", many.len(), many.join(" ")));
+    for (which, every) in [("the first", IDLE), ("the second", IDLE), ("with scrapes", SCRAPE)] {
+        let before = versions(&bed, &ns).await?;
+        let when = format!("{pods} pods, idle minute, {which}");
+        minute(&when, &agent, every).await?;
+        let after = versions(&bed, &ns).await?;
+        let written = before.iter().zip(&after).filter(|(before, after)| before != after).count();
+        say(&format!("{when}: {written} pods were written"));
+        report(&when, &agent)?;
+    }
     // Another one has to read all of it at once.
     agent.kill();
     let agent = bed.agent_with(BIG, &shipped).await?;
@@ -66,22 +72,77 @@ async fn what_a_full_node_costs() -> Result<()> {
     Ok(())
 }
 
-fn report(when: &str, agent: &crate::processes::Agent) -> Result<()> {
+/// The versions of the pods. A kubelet may write them again and again though nothing happens: that of
+/// 1.36 lists the tickets of a container in another order every time it looks at it.
+async fn versions(bed: &Bed, ns: &str) -> Result<Vec<Option<String>>> {
+    let pods = bed.pods(ns).list(&ListParams::default()).await?;
+    Ok(pods.iter().map(ResourceExt::resource_version).collect())
+}
+
+/// What the agent uses in a minute, in which it is asked for its metrics as often as that.
+async fn minute(when: &str, agent: &Agent, every: Duration) -> Result<()> {
+    let (started, ticks_before, before) =
+        (Instant::now(), ticks(agent.pid())?, threads(agent.pid())?);
+    loop {
+        tokio::time::sleep(every.min(IDLE.saturating_sub(started.elapsed()))).await;
+        if started.elapsed() >= IDLE {
+            break;
+        }
+        agent.get("/metrics")?;
+    }
+    let (used, after) = (ticks(agent.pid())? - ticks_before, threads(agent.pid())?);
+    let seconds = started.elapsed().as_secs_f64();
+    // A tick is a hundredth of a second.
+    say(&format!("{when}: {used} ticks of CPU in {seconds:.1} s"));
+    let mut by_name: BTreeMap<&str, (usize, u64, u64)> = BTreeMap::new();
+    for (number, now) in &after {
+        let then = before.get(number).filter(|then| then.name == now.name);
+        let (ran, woken) = then.map_or((0, 0), |then| (then.ran, then.woken));
+        let sum = by_name.entry(&now.name).or_default();
+        *sum = (sum.0 + 1, sum.1 + now.ran - ran, sum.2 + now.woken - woken);
+    }
+    for (name, (count, ran, woken)) in by_name {
+        let micros = ran / 1000;
+        say(&format!("{when}: {count} threads {name}: {micros} us, woken {woken} times"));
+    }
+    Ok(())
+}
+
+/// A thread of the agent.
+struct Thread {
+    name: String,
+    /// For how long it ran, in nanoseconds.
+    ran: u64,
+    /// How often it had slept and was woken.
+    woken: u64,
+}
+
+/// Its threads, by their numbers. What a thread used that has ended since is lost here.
+fn threads(pid: u32) -> Result<BTreeMap<u32, Thread>> {
+    let mut threads = BTreeMap::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?.path();
+        let read = |file: &str| std::fs::read_to_string(task.join(file));
+        let number = task.file_name().and_then(|name| name.to_str()?.parse().ok());
+        let ran = read("schedstat")?.split_whitespace().next().and_then(|ran| ran.parse().ok());
+        let status = read("status")?;
+        let woken = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let thread = Thread {
+            name: read("comm")?.trim().to_owned(),
+            ran: ran.context("a time")?,
+            woken: woken.context("a count")?.trim().parse()?,
+        };
+        threads.insert(number.context("a number")?, thread);
+    }
+    Ok(threads)
+}
+
+fn report(when: &str, agent: &Agent) -> Result<()> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid()))?;
     for line in status.lines().filter(|line| line.starts_with("VmRSS") || line.starts_with("Rss")) {
         say(&format!("{when}: {line}"));
     }
     Ok(())
-}
-
-/// The names of its threads.
-fn threads(pid: u32) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        names.push(std::fs::read_to_string(task?.path().join("comm"))?.trim().to_owned());
-    }
-    names.sort();
-    Ok(names)
 }
 
 fn ticks(pid: u32) -> Result<u64> {

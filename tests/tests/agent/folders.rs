@@ -120,7 +120,9 @@ async fn a_runtime_that_ignores_cdi_is_noticed_and_devices_come_by_folders() -> 
 async fn a_runtime_that_looks_for_specs_elsewhere_is_noticed_and_pods_wait() -> Result<()> {
     let bed = Bed::new().await?;
     let elsewhere = bed.cluster.layout().on_node(SMALL, "/run/elsewhere");
-    let agent = bed.agent_with(SMALL, &["--cdi", &elsewhere.display().to_string()]).await?;
+    let elsewhere = elsewhere.display().to_string();
+    // It is noticed after ten looks.
+    let agent = bed.agent_with(SMALL, &["--cdi", &elsewhere, "--look", "300"]).await?;
     let ns = bed.session.namespace("story-missed").await?;
     let inventory = bed.inventory(SMALL).await?;
     let placement = format!("v1;{SMALL};main={}:10%+1000Mi", inventory.devices[1].id);
@@ -134,6 +136,7 @@ async fn a_runtime_that_looks_for_specs_elsewhere_is_noticed_and_pods_wait() -> 
     // Told where the runtime looks, the same pod starts.
     drop(agent);
     let agent = bed.agent(SMALL).await?;
+    bed.nudge(&ns, "pod").await?;
     bed.session.running(&ns, "pod").await?;
     bed.got_its_own(&ns, "pod", "main", &inventory).await?;
     tells(&agent, "nanogpu_agent_cdi", "1").await?;
@@ -167,6 +170,7 @@ async fn by_folders_an_agent_that_dies_at_any_step_leaves_no_wrong_device() -> R
         let seen = bed.pods(&ns).get(&name).await?;
         ensure!(crate::bed::containers(&seen).is_empty(), "{name} started without an agent");
         let again = bed.agent_with(OLD, &BY_FOLDERS).await?;
+        bed.nudge(&ns, &name).await?;
         bed.session.running(&ns, &name).await?;
         bed.got_its_own(&ns, &name, "main", &inventory).await?;
         drop(again);

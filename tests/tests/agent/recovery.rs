@@ -11,6 +11,9 @@ use crate::pods::{container, pod, simple};
 use crate::processes::Agent;
 use crate::rebooting::right_or_rejected;
 
+/// Leftovers are looked for after every ten looks.
+const COLLECTS: [&str; 2] = ["--look", "300"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_dies_at_any_step_leaves_no_wrong_device() -> Result<()> {
     let bed = Bed::new().await?;
@@ -41,6 +44,7 @@ async fn an_agent_that_dies_at_any_step_leaves_no_wrong_device() -> Result<()> {
             bed.session.wait::<Pod>(&ns, &name, "rejected", |pod| phase(pod) == "Failed").await?;
             bed.delete(&ns, &name).await?;
         } else {
+            bed.nudge(&ns, &name).await?;
             bed.session.running(&ns, &name).await?;
             bed.got_its_own(&ns, &name, "main", &inventory).await?;
         }
@@ -56,7 +60,7 @@ async fn an_agent_that_dies_at_any_step_leaves_no_wrong_device() -> Result<()> {
     bed.place(&ns, &simple("last", 10), SMALL, Some(&placement)).await?;
     bed.session.running(&ns, "last").await?;
     drop(agent);
-    let _agent = bed.agent(SMALL).await?;
+    let _agent = bed.agent_with(SMALL, &COLLECTS).await?;
     let started = Instant::now();
     loop {
         let left = (files(&bed, "/var/lib/nanogpu/pages")?, files(&bed, "/run/cdi")?);
@@ -182,7 +186,7 @@ async fn leftovers_are_collected_and_living_pods_keep_theirs() -> Result<()> {
         Ok(count)
     };
     ensure!(left("stays")? == 1 && left("goes")? == 1);
-    let _agent = bed.agent(SMALL).await?;
+    let _agent = bed.agent_with(SMALL, &COLLECTS).await?;
     // The kubelet forgets what a pod held when it gives out devices the next time.
     let placement = format!("v1;{SMALL};main={id}:10%+1000Mi");
     bed.place(&ns, &simple("next", 10), SMALL, Some(&placement)).await?;

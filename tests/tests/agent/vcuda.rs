@@ -79,8 +79,9 @@ async fn gpu_managers_own_limiter_is_told_its_limits_and_nobody_elses() -> Resul
     let bed = Bed::new().await?;
     compile(&bed)?;
     let folder = bed.cluster.layout().on_node(SMALL, FOLDER);
-    let served = ["--vcuda", &format!("{}={FOLDER}", folder.display())].map(str::to_owned);
-    let served: Vec<&str> = served.iter().map(String::as_str).collect();
+    let both = format!("{}={FOLDER}", folder.display());
+    // What pods leave is looked for after every ten looks.
+    let served = ["--vcuda", &both, "--look", "300"];
     let agent = bed.agent_with(SMALL, &served).await?;
     let ns = bed.session.namespace("story-vcuda").await?;
     let inventory = bed.inventory(SMALL).await?;
