@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use k8s_openapi::api::coordination::v1::Lease;
 use ledger::{Measured, STALE_AFTER_MILLIS};
 use model::{Cores, DeviceId, Mebibytes, NodeName};
 use serde::{Deserialize, Serialize};
@@ -65,6 +64,17 @@ pub(crate) struct Heartbeats {
     renewed: HashMap<NodeName, Option<jiff::Timestamp>>,
 }
 
+/// A Lease, as far as it matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Renewal {
+    /// Its name, which is the node's.
+    pub(crate) name: String,
+    /// When it was renewed, by the agent's clock.
+    pub(crate) at: Option<jiff::Timestamp>,
+    /// The annotation with what was measured.
+    pub(crate) load: Option<String>,
+}
+
 /// What a Lease tells.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
@@ -76,9 +86,9 @@ pub(crate) struct Heard {
 
 impl Heartbeats {
     /// What `lease` tells, at this time on the wall.
-    pub(crate) fn hear(&mut self, lease: &Lease, wall: jiff::Timestamp) -> Option<Heard> {
-        let node = NodeName::parse(lease.metadata.name.as_deref()?).ok()?;
-        let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|t| t.0);
+    pub(crate) fn hear(&mut self, lease: &Renewal, wall: jiff::Timestamp) -> Option<Heard> {
+        let node = NodeName::parse(&lease.name).ok()?;
+        let renewed = lease.at;
         let beats = match self.renewed.insert(node.clone(), renewed) {
             Some(before) => renewed.is_some() && before != renewed,
             // Seen for the first time it may be a leftover of a dead agent. Believed only if both
@@ -88,8 +98,8 @@ impl Heartbeats {
                 age <= STALE_AFTER_MILLIS
             }),
         };
-        let text = lease.metadata.annotations.as_ref().and_then(|all| all.get(LOAD));
-        let load = text.and_then(|text| decode_load(text).ok()).unwrap_or_default();
+        let load =
+            lease.load.as_deref().and_then(|text| decode_load(text).ok()).unwrap_or_default();
         Some(Heard { node, beats, load })
     }
 }
@@ -98,13 +108,9 @@ impl Heartbeats {
 mod tests {
     use super::*;
 
-    fn lease(renewed: &str) -> Lease {
-        let text = format!(
-            r#"{{"metadata":{{"name":"n-1","annotations":{{"nano-gpu/load":
-               "{{\"v\":1,\"devices\":{{\"GPU-1\":{{\"busy\":40,\"strangersMiB\":512}}}}}}"}}}},
-               "spec":{{"renewTime":"{renewed}"}}}}"#
-        );
-        serde_json::from_str(&text).unwrap()
+    fn lease(renewed: &str) -> Renewal {
+        let load = r#"{"v":1,"devices":{"GPU-1":{"busy":40,"strangersMiB":512}}}"#;
+        Renewal { name: "n-1".to_owned(), at: renewed.parse().ok(), load: Some(load.to_owned()) }
     }
 
     #[test]

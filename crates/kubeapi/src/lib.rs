@@ -22,6 +22,7 @@ mod nodes;
 mod outside;
 mod own_node;
 mod pods;
+mod protobuf;
 mod reviews;
 mod watching;
 

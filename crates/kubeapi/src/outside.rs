@@ -8,13 +8,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::core::Status;
-use kube::{Client, Error};
+use kube::core::request::Request;
+use kube::core::{PartialObjectMeta, Status};
+use kube::{Client, Error, Resource as _};
 use model::{NodeName, PodId, names};
 use serde_json::json;
 
-use crate::pods::{RawPod, SeenPod, UnreadPod, read_pod};
+use crate::pods::{SeenPod, UnreadPod};
+use crate::protobuf;
 
 /// What is written when a pod is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +140,8 @@ impl Kube {
         Self { client, patience }
     }
 
-    fn pods_of(&self, namespace: &str) -> Api<RawPod> {
+    /// Of answers that show a pod only the metadata is read.
+    fn pods_of(&self, namespace: &str) -> Api<PartialObjectMeta<Pod>> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
@@ -206,10 +210,13 @@ impl Outside for Kube {
     fn pod(&self, pod: &PodId) -> BoxFuture<'_, Result<Option<SeenPod>, String>> {
         let pod = pod.clone();
         Box::pin(async move {
-            let pods = self.pods_of(&pod.namespace);
-            match self.within(pods.get_opt(&pod.name)).await {
+            let pods = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
+            match self.within(protobuf::get(&self.client, &pods, &pod.name)).await {
                 Ok(None) => Ok(None),
-                Ok(Some(raw)) => SeenPod::new(&raw).map(Some).map_err(|error| told(&error)),
+                Ok(Some(raw)) => match protobuf::read_pod(&raw) {
+                    Some(read) => read.map(Some).map_err(|unread| unread.why),
+                    None => Err("the API server's answer is no pod".to_owned()),
+                },
                 Err(Failure::Told(status)) => Err(status.message),
                 Err(Failure::Lost(why)) => Err(why),
             }
@@ -218,14 +225,19 @@ impl Outside for Kube {
 
     fn pods(&self) -> BoxFuture<'_, Result<Listed, String>> {
         Box::pin(async move {
-            let all: Api<RawPod> = Api::all(self.client.clone());
+            let all = Request::new(Pod::url_path(&(), None));
             let fields = "status.phase!=Succeeded,status.phase!=Failed";
             // In one answer: pages of one list are older the later they are asked for.
             let params = ListParams::default().fields(fields);
-            match tokio::time::timeout(self.patience * 4, all.list(&params)).await {
-                Ok(Ok(list)) => {
+            match tokio::time::timeout(
+                self.patience * 4,
+                protobuf::list(&self.client, &all, &params),
+            )
+            .await
+            {
+                Ok(Ok(items)) => {
                     let mut listed = Listed::default();
-                    for read in list.items.iter().filter_map(read_pod) {
+                    for read in items.iter().filter_map(protobuf::read_pod) {
                         match read {
                             Ok(seen) => listed.pods.push(seen),
                             Err(unread) => listed.unread.push(unread),

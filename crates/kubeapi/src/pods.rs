@@ -1,18 +1,7 @@
 //! Pods from the API, read through the model's own door.
-//!
-//! The typed struct of a pod has hundreds of fields of which a dozen matter here, and there are
-//! tens of thousands of pods. So the specification and the status are kept as the text they came
-//! in, and read once, by [`Pod::from_json`].
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::core::NamespaceResourceScope;
-use model::pod::PodError;
-use model::{NodeName, Pod, PodId, PodUid};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::value::RawValue;
+use model::pod::{PodError, WrittenPod};
+use model::{NameError, NodeName, Pod, PodId};
 
 /// A pod as a watch or a read shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,64 +23,31 @@ pub struct SeenPod {
 impl SeenPod {
     /// Reads a pod as the API server prints it.
     pub fn from_json(text: &str) -> Result<Self, PodError> {
-        let raw: RawPod = serde_json::from_str(text)?;
-        Self::new(&raw)
+        let written: WrittenPod = serde_json::from_str(text)?;
+        Ok(Self::new(written)?)
     }
 
-    pub(crate) fn new(raw: &RawPod) -> Result<Self, PodError> {
-        #[derive(Deserialize, Default)]
-        #[serde(rename_all = "camelCase")]
-        struct Spec {
-            preemption_policy: Option<String>,
+    pub(crate) fn new(mut written: WrittenPod) -> Result<Self, NameError> {
+        let version = written.metadata.resource_version.take().unwrap_or_default();
+        let may_preempt = written.spec.preemption_policy.as_deref() != Some("Never");
+        let status = &mut written.status;
+        let nominated = status.nominated_node_name.take();
+        let init = status.init_container_statuses.take().unwrap_or_default();
+        let apps = status.container_statuses.take().unwrap_or_default();
+        let (mut containers, mut waiting) = (Vec::new(), Vec::new());
+        for one in init.into_iter().chain(apps) {
+            if let Some((_runtime, id)) = one.id.split_once("://") {
+                containers.push((id.to_owned(), one.name.clone()));
+            }
+            if let Some(message) = one.state.waiting.and_then(|waiting| waiting.message) {
+                waiting.push((one.name, message));
+            }
         }
-        #[derive(Deserialize, Default)]
-        #[serde(rename_all = "camelCase")]
-        struct Status {
-            nominated_node_name: Option<String>,
-            #[serde(default)]
-            init_container_statuses: Vec<Started>,
-            #[serde(default)]
-            container_statuses: Vec<Started>,
-        }
-        #[derive(Deserialize)]
-        struct Started {
-            name: String,
-            // As the API spells it.
-            #[serde(rename = "containerID", default)]
-            id: String,
-            #[serde(default)]
-            state: State,
-        }
-        #[derive(Deserialize, Default)]
-        struct State {
-            waiting: Option<Waiting>,
-        }
-        #[derive(Deserialize)]
-        struct Waiting {
-            message: Option<String>,
-        }
-        let metadata = serde_json::to_string(&raw.metadata)?;
-        let spec = raw.spec.as_deref().map_or("{}", RawValue::get);
-        let status = raw.status.as_deref().map_or("{}", RawValue::get);
-        let text = format!("{{\"metadata\":{metadata},\"spec\":{spec},\"status\":{status}}}");
-        let pod = Pod::from_json(&text)?;
-        let more: Spec = serde_json::from_str(spec)?;
-        let status: Status = serde_json::from_str(status)?;
-        let started = || status.init_container_statuses.iter().chain(&status.container_statuses);
-        let containers = started().filter_map(|one| {
-            let (_runtime, id) = one.id.split_once("://")?;
-            Some((id.to_owned(), one.name.clone()))
-        });
-        let waiting = started().filter_map(|one| {
-            Some((one.name.clone(), one.state.waiting.as_ref()?.message.clone()?))
-        });
-        let (containers, waiting) = (containers.collect(), waiting.collect());
-        let nominated = status.nominated_node_name.filter(|name| !name.is_empty());
         Ok(Self {
-            pod,
-            version: raw.metadata.resource_version.clone().unwrap_or_default(),
-            nominated: nominated.as_deref().and_then(|name| NodeName::parse(name).ok()),
-            may_preempt: more.preemption_policy.as_deref() != Some("Never"),
+            pod: written.try_into()?,
+            version,
+            nominated: nominated.and_then(|name| NodeName::parse(&name).ok()),
+            may_preempt,
             containers,
             waiting,
         })
@@ -109,106 +65,8 @@ pub struct UnreadPod {
     pub why: String,
 }
 
-impl UnreadPod {
-    /// What can still be said of `raw`; nothing if not even who it is.
-    fn new(raw: &RawPod, error: &PodError) -> Option<Self> {
-        let name = raw.metadata.name.clone()?;
-        let uid = PodUid::parse(raw.metadata.uid.as_deref()?).ok()?;
-        let namespace = raw.metadata.namespace.clone().unwrap_or_default();
-        let spec = raw.spec.as_deref().map_or("null", RawValue::get);
-        let spec: serde_json::Value = serde_json::from_str(spec).unwrap_or_default();
-        let node = spec["nodeName"].as_str().and_then(|name| NodeName::parse(name).ok());
-        let why = std::error::Error::source(error)
-            .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-        Some(Self { pod: PodId { namespace, name, uid }, node, why })
-    }
-}
-
-/// Reads a pod, or says what can be said of it. Nothing: not even that, and it is left out.
-pub(crate) fn read_pod(raw: &RawPod) -> Option<Result<SeenPod, UnreadPod>> {
-    let error = match SeenPod::new(raw) {
-        Ok(seen) => return Some(Ok(seen)),
-        Err(error) => error,
-    };
-    let unread = UnreadPod::new(raw, &error);
-    match &unread {
-        Some(UnreadPod { pod, node: Some(node), why }) => {
-            tracing::warn!(%pod, %node, why, "pod cannot be read; its node takes nothing new");
-        }
-        Some(UnreadPod { pod, why, .. }) => tracing::warn!(%pod, why, "pod left out"),
-        None => tracing::warn!(%error, pod = raw.metadata.name, "pod left out"),
-    }
-    unread.map(Err)
-}
-
-/// A pod on the wire.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-pub(crate) struct RawPod {
-    #[serde(default, deserialize_with = "lean")]
-    pub(crate) metadata: ObjectMeta,
-    pub(crate) spec: Option<Box<RawValue>>,
-    pub(crate) status: Option<Box<RawValue>>,
-}
-
-/// The metadata that matters. The field managers above all do not: they are half of a pod, and trees.
-fn lean<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Lean {
-        name: Option<String>,
-        namespace: Option<String>,
-        uid: Option<String>,
-        resource_version: Option<String>,
-        annotations: Option<BTreeMap<String, String>>,
-        labels: Option<BTreeMap<String, String>>,
-        deletion_timestamp: Option<Time>,
-    }
-    let lean = Lean::deserialize(from)?;
-    Ok(ObjectMeta {
-        name: lean.name,
-        namespace: lean.namespace,
-        uid: lean.uid,
-        resource_version: lean.resource_version,
-        annotations: lean.annotations,
-        labels: lean.labels,
-        deletion_timestamp: lean.deletion_timestamp,
-        ..ObjectMeta::default()
-    })
-}
-
-impl kube::Resource for RawPod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use kube::core::WatchEvent;
-
     use super::*;
 
     const POD: &str = r#"{"kind":"Pod","apiVersion":"v1",
@@ -219,36 +77,21 @@ mod tests {
         "spec":{"preemptionPolicy":"Never","schedulerName":"nanogpu",
             "containers":[{"name":"c","resources":{"limits":{"x/y":"20"}}}]},
         "status":{"phase":"Pending","nominatedNodeName":"n-1","containerStatuses":[
-            {"name":"c","containerID":"containerd://4f0c"},{"name":"d","containerID":""},{"name":"e"}]}}"#;
+            {"name":"c","containerID":"containerd://4f0c"},{"name":"d","containerID":""},
+            {"name":"e","state":{"waiting":{"message":"pulling"}}}]}}"#;
 
     #[test]
-    fn a_watched_pod_is_read_without_its_field_managers() {
-        let line = format!(r#"{{"type":"ADDED","object":{POD}}}"#);
-        let event: WatchEvent<RawPod> = serde_json::from_str(&line).unwrap();
-        let WatchEvent::Added(raw) = event else { panic!("{event:?}") };
-        let seen = SeenPod::new(&raw).unwrap();
-        assert_eq!(seen, SeenPod::from_json(POD).unwrap());
+    fn a_pod_is_read_with_what_a_scheduler_and_an_agent_want_to_know() {
+        let seen = SeenPod::from_json(POD).unwrap();
         assert_eq!((seen.version.as_str(), seen.may_preempt), ("7", false));
         assert_eq!(seen.nominated.unwrap().as_str(), "n-1");
         assert_eq!(seen.pod.id.to_string(), "team/a");
         assert_eq!(seen.pod.scheduler, "nanogpu");
         assert_eq!(seen.containers, [("4f0c".to_owned(), "c".to_owned())]);
+        assert_eq!(seen.waiting, [("e".to_owned(), "pulling".to_owned())]);
         assert_eq!(seen.pod.labels["app"], "b");
         assert_eq!(seen.pod.annotations["k"], "v");
         assert!(seen.pod.terminating);
-    }
-
-    #[test]
-    fn of_a_pod_that_cannot_be_read_who_and_where_is_known() {
-        let bound = r#"{"metadata":{"name":"a","namespace":"team","uid":"u-1"},
-            "spec":{"nodeName":"n-1","containers":[{"name":7}]}}"#;
-        let raw: RawPod = serde_json::from_str(bound).unwrap();
-        let unread = read_pod(&raw).unwrap().unwrap_err();
-        assert_eq!(unread.pod.to_string(), "team/a");
-        assert_eq!(unread.node.unwrap().as_str(), "n-1");
-        assert!(unread.why.starts_with("not a pod: invalid type"), "{}", unread.why);
-        let nobody: RawPod = serde_json::from_str(r#"{"spec":{"containers":7}}"#).unwrap();
-        assert!(read_pod(&nobody).is_none());
     }
 
     #[test]

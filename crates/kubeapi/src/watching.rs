@@ -1,27 +1,30 @@
 //! Watches, turned into what happened.
 //!
 //! Each watch lists first and then follows. When it has to list again, what was known and is no
-//! longer there is told as gone, so that nothing is held by pods that vanished unseen.
+//! longer there is told as gone, so that nothing is held by pods that vanished unseen. Pods and Leases,
+//! which change all the time, are watched in [`crate::protobuf`]; all else in JSON.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Config, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use ledger::{Event, Measured};
 use model::{DeviceId, NodeName, PodUid};
+use prost::bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::budgets::PodBudget;
 use crate::clock::Clock;
 use crate::heartbeats::{AGENT, Heartbeats};
 use crate::nodes::facts;
-use crate::pods::{RawPod, SeenPod, UnreadPod, read_pod};
+use crate::pods::{SeenPod, UnreadPod};
+use crate::protobuf::{Following, read_lease, read_pod, uid_of};
 
 /// Something the API server showed.
 #[derive(Debug, Clone)]
@@ -99,15 +102,9 @@ pub struct Watching {
 
 /// Watches until the receiver is gone.
 pub async fn watch(client: Client, watching: Watching, clock: Clock, out: mpsc::Sender<Seen>) {
-    let pods = {
-        // What has ended holds nothing. When a pod ends, the watch shows it as deleted.
-        let fields = "status.phase!=Succeeded,status.phase!=Failed";
-        let api: Api<RawPod> = Api::all(client.clone());
-        let mut ends = Ends::new(|pod: &RawPod| pod.uid());
-        follow(api, Config::default().fields(fields), Source::Pods, out.clone(), move |event| {
-            ends.sort(event, seen_pod, |uid| PodUid::parse(uid).ok().map(Seen::PodGone))
-        })
-    };
+    // What has ended holds nothing. When a pod ends, the watch shows it as deleted.
+    let pods = Following::new::<Pod>(None).fields("status.phase!=Succeeded,status.phase!=Failed");
+    let pods = pods.run(client.clone(), Teller::new(Source::Pods, out.clone(), sort_pods()));
     let nodes = {
         let api: Api<Node> = Api::all(client.clone());
         let Watching { identities, pool_label, .. } = watching.clone();
@@ -126,19 +123,21 @@ pub async fn watch(client: Client, watching: Watching, clock: Clock, out: mpsc::
         })
     };
     let agents = {
-        let api: Api<Lease> = Api::namespaced(client.clone(), &watching.namespace);
         let mut heartbeats = Heartbeats::default();
-        follow(api, Config::default().labels(AGENT), Source::Agents, out.clone(), move |event| {
+        let sort = move |event| {
             // A Lease that is deleted beats no more; its node goes stale by itself.
             let (watcher::Event::Apply(lease) | watcher::Event::InitApply(lease)) = event else {
                 return Vec::new();
             };
-            let heard = heartbeats.hear(&lease, jiff::Timestamp::now());
+            let heard = read_lease(lease);
+            let heard = heard.and_then(|it| heartbeats.hear(&it, jiff::Timestamp::now()));
             let Some(heard) = heard else { return Vec::new() };
             let beat = Event::Heartbeat { node: heard.node.clone(), at: clock.now() };
             let beat = heard.beats.then_some(Seen::Ledger(beat));
             beat.into_iter().chain([Seen::Load(heard.node, heard.load)]).collect()
-        })
+        };
+        let leases = Following::new::<Lease>(Some(&watching.namespace)).labels(AGENT);
+        leases.run(client.clone(), Teller::new(Source::Agents, out.clone(), sort))
     };
     let budgets = {
         let api: Api<PodDisruptionBudget> = Api::all(client.clone());
@@ -183,16 +182,16 @@ const PAGE: u32 = 32;
 /// Watches the pods of one node until the receiver is gone.
 pub async fn watch_pods_on(client: Client, node: &NodeName, out: mpsc::Sender<Seen>) {
     let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
-    let api: Api<RawPod> = Api::all(client);
-    let mut ends = Ends::new(|pod: &RawPod| pod.uid());
-    let config = Config::default().fields(&fields).page_size(PAGE);
-    follow(api, config, Source::Pods, out, move |event| {
-        ends.sort(event, seen_pod, |uid| PodUid::parse(uid).ok().map(Seen::PodGone))
-    })
-    .await;
+    let pods = Following::new::<Pod>(None).fields(&fields).page_size(PAGE);
+    pods.run(client, Teller::new(Source::Pods, out, sort_pods())).await;
 }
 
-fn seen_pod(raw: &RawPod) -> Vec<Seen> {
+fn sort_pods() -> impl FnMut(watcher::Event<Bytes>) -> Vec<Seen> {
+    let mut ends = Ends::new(uid_of);
+    move |event| ends.sort(event, seen_pod, |uid| PodUid::parse(uid).ok().map(Seen::PodGone))
+}
+
+fn seen_pod(raw: &Bytes) -> Vec<Seen> {
     match read_pod(raw) {
         Some(Ok(pod)) => vec![Seen::Pod(Arc::new(pod))],
         Some(Err(unread)) if unread.node.is_some() => vec![Seen::Unread(Arc::new(unread))],
@@ -201,45 +200,61 @@ fn seen_pod(raw: &RawPod) -> Vec<Seen> {
     }
 }
 
-/// Follows one watch and sends what `sort` makes of it.
+/// Follows one watch in JSON and sends what `sort` makes of it.
 async fn follow<K>(
     api: Api<K>,
     config: Config,
     source: Source,
     out: mpsc::Sender<Seen>,
-    mut sort: impl FnMut(watcher::Event<K>) -> Vec<Seen>,
+    sort: impl FnMut(watcher::Event<K>) -> Vec<Seen>,
 ) where
     K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
     K::DynamicType: Default,
 {
-    let mut events = std::pin::pin!(stream(api, config, source));
+    let mut teller = Teller::new(source, out, sort);
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
     while let Some(event) = events.next().await {
-        let synced = matches!(event, watcher::Event::InitDone);
-        for seen in sort(event) {
-            if out.send(seen).await.is_err() {
-                return;
+        match event {
+            Err(error) => teller.interrupted(&error),
+            Ok(event) => {
+                if teller.tell(event).await.is_err() {
+                    return;
+                }
             }
-        }
-        if synced && out.send(Seen::Synced(source)).await.is_err() {
-            return;
         }
     }
 }
 
-fn stream<K>(
-    api: Api<K>,
-    config: Config,
+/// Sends what `sort` makes of the events of a watch.
+pub(crate) struct Teller<S> {
     source: Source,
-) -> impl Stream<Item = watcher::Event<K>> + Send
-where
-    K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
-    K::DynamicType: Default,
-{
-    let events = watcher(api, config).default_backoff();
-    let told = events.inspect_err(move |error| {
-        tracing::warn!(%error, source = source.as_str(), "watch interrupted");
-    });
-    told.filter_map(|event| std::future::ready(event.ok()))
+    out: mpsc::Sender<Seen>,
+    sort: S,
+}
+
+/// The receiver is gone.
+#[derive(Debug)]
+pub(crate) struct Unheard;
+
+impl<S> Teller<S> {
+    fn new(source: Source, out: mpsc::Sender<Seen>, sort: S) -> Self {
+        Self { source, out, sort }
+    }
+
+    pub(crate) async fn tell<K>(&mut self, event: watcher::Event<K>) -> Result<(), Unheard>
+    where
+        S: FnMut(watcher::Event<K>) -> Vec<Seen>,
+    {
+        let synced = matches!(event, watcher::Event::InitDone).then_some(Seen::Synced(self.source));
+        for seen in (self.sort)(event).into_iter().chain(synced) {
+            self.out.send(seen).await.map_err(|_| Unheard)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn interrupted(&self, error: &dyn std::fmt::Display) {
+        tracing::warn!(%error, source = self.source.as_str(), "watch interrupted");
+    }
 }
 
 /// Tells what is gone after a watch had to list again.
@@ -299,17 +314,17 @@ mod tests {
     use super::*;
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
-    fn pod(uid: &str) -> RawPod {
-        let text = format!(r#"{{"metadata":{{"name":"{uid}","uid":"{uid}"}},"spec":{{}}}}"#);
-        serde_json::from_str(&text).unwrap()
+    /// A pod of this name and UID, by the numbers of the API's fields.
+    fn pod(uid: &str) -> Bytes {
+        let [n, named] = [0x0a, 0x2a].map(|tag| [&[tag, 1], uid.as_bytes()].concat());
+        [&[0x0a, 6][..], &n, &named].concat().into()
     }
 
     #[test]
     fn what_a_second_list_lacks_is_gone() {
-        let mut ends = Ends::new(|pod: &RawPod| pod.uid());
+        let mut sorted = sort_pods();
         let mut sort = |event| -> Vec<String> {
-            let gone = |uid: &str| Some(Seen::PodGone(PodUid::parse(uid).unwrap()));
-            let told = ends.sort(event, seen_pod, gone).into_iter();
+            let told = sorted(event).into_iter();
             told.map(|seen| match seen {
                 Seen::Pod(pod) => format!("+{}", pod.pod.id.uid),
                 Seen::PodGone(uid) => format!("-{uid}"),

@@ -1,17 +1,22 @@
 //! The little of a Kubernetes pod that matters here, read from the API's own JSON.
 //!
-//! `wire` mirrors the API and stays in this file; [`Pod::from_json`] is the only door.
+//! [`WrittenPod`] is what the API writes; from there to a [`Pod`] is the only door.
+
+mod written;
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
-use crate::ids::{ContainerName, NameError, NodeName, PodId, PodUid};
+use crate::ids::{ContainerName, NameError, NodeName, PodId};
 use crate::node::Host;
 use crate::peak::{Peaks, peak};
 use crate::quantity::Quantity;
 use crate::request::Role;
 use crate::units::{Bytes, MilliCpu};
+
+pub use written::{
+    Condition, ContainerState, ContainerStatus, Metadata, Quantities, Resources, Spec, Status,
+    Waiting, WrittenContainer, WrittenPod,
+};
 
 /// A pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,8 +89,8 @@ impl Pod {
     /// Reads a pod as `kubectl get pod -o json` prints it, or as a manifest written in JSON.
     /// A manifest without a UID gets its name for one.
     pub fn from_json(text: &str) -> Result<Self, PodError> {
-        let wire: wire::Pod = serde_json::from_str(text)?;
-        Ok(wire.into_pod()?)
+        let written: WrittenPod = serde_json::from_str(text)?;
+        Ok(written.try_into()?)
     }
 
     /// The host CPU and memory the pod asks, by Kubernetes' own rule.
@@ -122,144 +127,6 @@ fn host(requests: &BTreeMap<String, String>, limits: &BTreeMap<String, String>) 
     Host {
         cpu: MilliCpu(quantity("cpu").map_or(0, Quantity::milli)),
         memory: Bytes(quantity("memory").map_or(0, Quantity::ceil)),
-    }
-}
-
-mod wire {
-    use super::{BTreeMap, Container, ContainerName, Deserialize, NameError, NodeName, Phase};
-    use super::{PodId, PodUid, Role};
-
-    #[derive(Deserialize)]
-    pub(super) struct Pod {
-        metadata: Metadata,
-        #[serde(default)]
-        spec: Spec,
-        #[serde(default)]
-        status: Status,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        name: String,
-        namespace: Option<String>,
-        uid: Option<String>,
-        annotations: Option<BTreeMap<String, String>>,
-        labels: Option<BTreeMap<String, String>>,
-        deletion_timestamp: Option<String>,
-    }
-
-    #[derive(Deserialize, Default)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Spec {
-        node_name: Option<String>,
-        scheduler_name: Option<String>,
-        containers: Vec<WireContainer>,
-        init_containers: Option<Vec<WireContainer>>,
-        priority: Option<i32>,
-        overhead: Option<BTreeMap<String, WireQuantity>>,
-        resources: Option<Resources>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct WireContainer {
-        name: String,
-        resources: Option<Resources>,
-        restart_policy: Option<String>,
-    }
-
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Resources {
-        limits: Option<BTreeMap<String, WireQuantity>>,
-        requests: Option<BTreeMap<String, WireQuantity>>,
-    }
-
-    /// Manifests may write a quantity as a bare number.
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum WireQuantity {
-        Text(String),
-        Number(serde_json::Number),
-    }
-
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Status {
-        phase: Option<String>,
-        conditions: Option<Vec<Condition>>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Condition {
-        r#type: String,
-        status: String,
-        last_transition_time: Option<String>,
-    }
-
-    impl Pod {
-        pub(super) fn into_pod(self) -> Result<super::Pod, NameError> {
-            let Self { metadata, spec, status } = self;
-            let namespace = metadata.namespace.unwrap_or_else(|| "default".to_owned());
-            let uid = metadata.uid.unwrap_or_else(|| format!("{namespace}/{}", metadata.name));
-            let node = spec.node_name.filter(|name| !name.is_empty());
-            let mut containers = Vec::new();
-            for (position, container) in spec.init_containers.into_iter().flatten().enumerate() {
-                let stays = container.restart_policy.as_deref() == Some("Always");
-                let role = if stays { Role::Sidecar } else { Role::Init };
-                containers.push(container.into_container(role, position)?);
-            }
-            for (position, container) in spec.containers.into_iter().enumerate() {
-                containers.push(container.into_container(Role::App, position)?);
-            }
-            let bound = |c: &Condition| c.r#type == "PodScheduled" && c.status == "True";
-            Ok(super::Pod {
-                id: PodId { namespace, name: metadata.name, uid: PodUid::parse(&uid)? },
-                node: node.as_deref().map(NodeName::parse).transpose()?,
-                scheduler: spec.scheduler_name.unwrap_or_else(|| "default-scheduler".to_owned()),
-                annotations: metadata.annotations.unwrap_or_default(),
-                labels: metadata.labels.unwrap_or_default(),
-                containers,
-                pod_level: texts(spec.resources.and_then(|resources| resources.requests)),
-                overhead: texts(spec.overhead),
-                phase: match status.phase.as_deref() {
-                    Some("Succeeded" | "Failed") => Phase::Ended,
-                    Some("Running" | "Unknown") => Phase::Running,
-                    _ => Phase::Pending,
-                },
-                terminating: metadata.deletion_timestamp.is_some(),
-                priority: spec.priority.unwrap_or(0),
-                scheduled_at: status
-                    .conditions
-                    .into_iter()
-                    .flatten()
-                    .find(bound)
-                    .and_then(|condition| condition.last_transition_time),
-            })
-        }
-    }
-
-    impl WireContainer {
-        fn into_container(self, role: Role, position: usize) -> Result<Container, NameError> {
-            let resources = self.resources.unwrap_or_default();
-            Ok(Container {
-                name: ContainerName::parse(&self.name)?,
-                role,
-                position,
-                limits: texts(resources.limits),
-                requests: texts(resources.requests),
-            })
-        }
-    }
-
-    fn texts(quantities: Option<BTreeMap<String, WireQuantity>>) -> BTreeMap<String, String> {
-        let text = |quantity| match quantity {
-            WireQuantity::Text(text) => text,
-            WireQuantity::Number(number) => number.to_string(),
-        };
-        quantities.unwrap_or_default().into_iter().map(|(key, q)| (key, text(q))).collect()
     }
 }
 
@@ -301,6 +168,16 @@ mod tests {
         let pod = Pod::from_json(text).unwrap();
         assert_eq!(pod.host(), Host { cpu: MilliCpu(8000), memory: Bytes(5) });
         assert_eq!(pod.id.uid.as_str(), "default/a");
+    }
+
+    #[test]
+    fn amounts_are_texts_whether_written_as_one_or_as_a_number() {
+        let text = r#"{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c",
+            "resources": {"limits": {"a": "1Gi", "b": 7, "c": -7, "d": 1.5, "e": 2.0}}}]}}"#;
+        let pod = Pod::from_json(text).unwrap();
+        let amounts: Vec<&str> = pod.containers[0].limits.values().map(String::as_str).collect();
+        assert_eq!(amounts, ["1Gi", "7", "-7", "1.5", "2.0"]);
+        assert!(Pod::from_json(&text.replace("-7", "[7]")).is_err());
     }
 
     #[test]

@@ -29,6 +29,8 @@ mod pods;
 #[cfg(test)]
 mod processes;
 #[cfg(test)]
+mod reading;
+#[cfg(test)]
 mod rebooting;
 #[cfg(test)]
 mod recovery;

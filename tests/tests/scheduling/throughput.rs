@@ -1,11 +1,13 @@
 //! Pods bound a second through the real kube-scheduler: without an extender, with one that does
 //! nothing, with ours, and with ours naming every node; and the processor time each process took for it.
+//! `NANOGPU_LOAD_BEFORE` names another nanogpu-scheduler to take turns with ours.
 //!
 //! Everything is where the shipped manifests put it: nanogpu-scheduler, built for speed, beside
 //! kube-scheduler and on loopback. Reported, not judged: `cargo xtask soak throughput`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,8 @@ use crate::nothing;
 const NOTHING: &str = "127.0.0.1:39998";
 /// Where ours listens that names every node.
 const NAMING_ALL: &str = "127.0.0.1:39997";
+/// Where the one of before listens.
+const BEFORE: &str = "127.0.0.1:39996";
 /// How often each arm has its turn, unless `NANOGPU_LOAD_TURNS` says otherwise.
 const TURNS: usize = 2;
 
@@ -80,17 +84,23 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
     nothing::serve(cluster.listen(NOTHING)?);
     let silenced: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     bed::agents(session.clone(), silenced, bed::names_of(nodes), Duration::from_secs(10));
-    let ours = Ours::put(cluster, "nanogpu-scheduler", bed::EXTENDER, &[]).await?;
-    let naming_all = Ours::put(cluster, "naming-all", NAMING_ALL, &["--offer", "0"]).await?;
-    let config_of_all = CONFIG.replace(bed::EXTENDER, NAMING_ALL);
+    let program = bed::fast_program().await?;
+    let ours = Ours::put(cluster, "nanogpu-scheduler", &program, bed::EXTENDER, &[])?;
+    let naming_all = Ours::put(cluster, "naming-all", &program, NAMING_ALL, &["--offer", "0"])?;
+    let at = |address: &str| CONFIG.replace(bed::EXTENDER, address);
     let mut arms = vec![
         Arm { name: "without", config: without_extender()?, ours: None },
         Arm { name: "nothing", config: with_nothing()?, ours: None },
         Arm { name: "ours", config: CONFIG.to_owned(), ours: Some(ours) },
-        Arm { name: "naming all", config: config_of_all, ours: Some(naming_all) },
+        Arm { name: "naming all", config: at(NAMING_ALL), ours: Some(naming_all) },
     ];
+    if let Some(program) = std::env::var_os("NANOGPU_LOAD_BEFORE") {
+        let before = Ours::put(cluster, "before", Path::new(&program), BEFORE, &[])?;
+        arms.push(Arm { name: "before", config: at(BEFORE), ours: Some(before) });
+    }
     if let Ok(wanted) = std::env::var("NANOGPU_LOAD_ARMS") {
-        arms.retain(|arm| arm.name == "without" || wanted.split(',').any(|name| name == arm.name));
+        let always = ["without", "before"];
+        arms.retain(|arm| always.contains(&arm.name) || wanted.split(',').any(|n| n == arm.name));
     }
     for shapes in [1, 20] {
         let mut turns: BTreeMap<&str, Vec<Turn>> = BTreeMap::new();
@@ -141,18 +151,18 @@ struct Ours {
 
 impl Ours {
     /// Puts it there, stopped.
-    async fn put(
+    fn put(
         cluster: &'static Cluster,
         name: &str,
+        program: &Path,
         address: &str,
         options: &[&str],
     ) -> Result<Self> {
-        let program = bed::fast_program().await?;
         let kubeconfig = bed::as_ours(&cluster.layout().kubeconfig_inside("admin"))?;
         let kubeconfig = kubeconfig.to_str().context("a path that is text")?;
         let args = ["--kubeconfig", kubeconfig, "--address", address, "--anonymous-read"];
         let more = ["--namespace", bed::NAMESPACE, "--log-form", "plain", "--log-level", "warn"];
-        cluster.inside(name, &program, &[&args[..], &more, options].concat())?;
+        cluster.inside(name, program, &[&args[..], &more, options].concat())?;
         let address = SocketAddr::from(([127, 0, 0, 1], cluster.forward(address.parse()?)?));
         let process = Component::Scheduler(name.to_owned());
         let ours = Self { cluster, address, process };
