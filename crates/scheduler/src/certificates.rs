@@ -177,7 +177,10 @@ impl Certificates {
         let (chain, key) = self.identity()?;
         let builder = ServerConfig::builder_with_provider(provider());
         let builder = builder.with_safe_default_protocol_versions()?;
-        Ok(Arc::new(builder.with_client_cert_verifier(verifier).with_single_cert(chain, key)?))
+        let builder = builder.with_client_cert_verifier(verifier);
+        let mut config = builder.with_single_cert(chain, key)?;
+        config.alpn_protocols = ["h2", "http/1.1"].map(|name| name.as_bytes().to_vec()).into();
+        Ok(Arc::new(config))
     }
 
     /// For a server that knows its callers otherwise.

@@ -324,7 +324,7 @@ fn listeners(
             listeners.push(Listener { address, mode, router });
         }
     };
-    let mutual = tls.map(|tls| Mode::Tls(tls.mutual.clone()));
+    let mutual = tls.map(|tls| Mode::Mutual(tls.mutual.clone()));
     let one_sided = tls.map(|tls| Mode::Tls(tls.one_sided.clone()));
     add(options.secure_address, mutual, everything());
     let api = admission_routes(doors, admission.clone()).merge(read_routes(reading));

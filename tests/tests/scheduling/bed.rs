@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use model::codec::decode_placement;
@@ -287,11 +289,35 @@ pub(crate) fn as_ours(from: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
+/// The same with nanogpu-scheduler's own token, as a pod of it has one. To act as somebody else, as above,
+/// costs the API server more.
+pub(crate) async fn with_our_token(from: &Path, session: &Session) -> Result<PathBuf> {
+    let text = std::fs::read_to_string(from)?;
+    let mut config: Value = serde_saphyr::from_str(&text)?;
+    let token = token(session, NAMESPACE, "nanogpu-scheduler").await?;
+    config["users"][0]["user"] = json!({"token": token});
+    let to = from.with_extension("token");
+    std::fs::write(&to, config.to_string())?;
+    Ok(to)
+}
+
+/// A token of a service account.
+pub(crate) async fn token(session: &Session, namespace: &str, account: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(session.client(), namespace);
+    let request = TokenRequest::default();
+    let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    Ok(answer.status.context("no token")?.token)
+}
+
+/// How many connections were taken to a replica so far.
+pub(crate) static RELAYED: AtomicUsize = AtomicUsize::new(0);
+
 /// Takes connections in the cluster to whichever replica is meant.
 pub(crate) fn relay(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
     thread::spawn(move || {
         for inside in listener.incoming().flatten() {
             let target = *target.lock().unwrap();
+            RELAYED.fetch_add(1, Ordering::Relaxed);
             thread::spawn(move || {
                 let Ok(outside) = TcpStream::connect(target) else { return };
                 // Else the second piece of a message waits for the other end's late word on the first.

@@ -1,13 +1,9 @@
 //! Who may read is what the API server says of their token.
 
-use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::Api;
-use kube::api::PostParams;
+use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::bed::{Bed, Scheduler, percent};
+use crate::bed::{Bed, Scheduler, percent, token};
 
 /// Accounts: one with rights in its namespace, one with rights everywhere, one with none.
 fn accounts(namespace: &str) -> String {
@@ -39,13 +35,6 @@ fn accounts(namespace: &str) -> String {
     .join("\n---\n")
 }
 
-async fn token(bed: &Bed, namespace: &str, account: &str) -> Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(bed.session.client(), namespace);
-    let request = TokenRequest::default();
-    let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-    Ok(answer.status.context("no token")?.token)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_opens_what_its_owner_may_list() -> Result<()> {
     let bed = Bed::new().await?;
@@ -61,9 +50,9 @@ async fn a_token_opens_what_its_owner_may_list() -> Result<()> {
     let elsewhere = "/api/v1/why/kube-system/pod".to_owned();
     let all = ["/api/v1/pods", "/api/v1/nodes", "/api/v1/quotas", "/gpushare-scheduler/inspect"];
     let [member, operator, outsider] = [
-        token(&bed, &namespace, "member").await?,
-        token(&bed, &namespace, "operator").await?,
-        token(&bed, &namespace, "outsider").await?,
+        token(&bed.session, &namespace, "member").await?,
+        token(&bed.session, &namespace, "operator").await?,
+        token(&bed.session, &namespace, "outsider").await?,
     ];
     let mut table = vec![
         (None, why.clone(), 401),

@@ -85,8 +85,13 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
     let silenced: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     bed::agents(session.clone(), silenced, bed::names_of(nodes), Duration::from_secs(10));
     let program = bed::fast_program().await?;
-    let ours = Ours::put(cluster, "nanogpu-scheduler", &program, bed::EXTENDER, &[])?;
-    let naming_all = Ours::put(cluster, "naming-all", &program, NAMING_ALL, &["--offer", "0"])?;
+    let admin = cluster.layout().kubeconfig_inside("admin");
+    let kubeconfig = bed::with_our_token(&admin, &session).await?;
+    let put = |name: &str, program: &Path, address: &str, options: &[&str]| {
+        Ours::put(cluster, &kubeconfig, name, program, address, options)
+    };
+    let ours = put("nanogpu-scheduler", &program, bed::EXTENDER, &[])?;
+    let naming_all = put("naming-all", &program, NAMING_ALL, &["--offer", "0"])?;
     let at = |address: &str| CONFIG.replace(bed::EXTENDER, address);
     let mut arms = vec![
         Arm { name: "without", config: without_extender()?, ours: None },
@@ -95,7 +100,7 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
         Arm { name: "naming all", config: at(NAMING_ALL), ours: Some(naming_all) },
     ];
     if let Some(program) = std::env::var_os("NANOGPU_LOAD_BEFORE") {
-        let before = Ours::put(cluster, "before", Path::new(&program), BEFORE, &[])?;
+        let before = put("before", Path::new(&program), BEFORE, &[])?;
         arms.push(Arm { name: "before", config: at(BEFORE), ours: Some(before) });
     }
     if let Ok(wanted) = std::env::var("NANOGPU_LOAD_ARMS") {
@@ -153,12 +158,12 @@ impl Ours {
     /// Puts it there, stopped.
     fn put(
         cluster: &'static Cluster,
+        kubeconfig: &Path,
         name: &str,
         program: &Path,
         address: &str,
         options: &[&str],
     ) -> Result<Self> {
-        let kubeconfig = bed::as_ours(&cluster.layout().kubeconfig_inside("admin"))?;
         let kubeconfig = kubeconfig.to_str().context("a path that is text")?;
         let args = ["--kubeconfig", kubeconfig, "--address", address, "--anonymous-read"];
         let more = ["--namespace", bed::NAMESPACE, "--log-form", "plain", "--log-level", "warn"];

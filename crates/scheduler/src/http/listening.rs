@@ -22,8 +22,10 @@ pub enum Mode {
     Loopback,
     /// Not at all: plain HTTP, because somebody insists.
     Plain,
-    /// By TLS; whether their certificate is asked for is in the configuration.
+    /// By what they say over TLS.
     Tls(RustlsConfig),
+    /// By a certificate of ours.
+    Mutual(RustlsConfig),
 }
 
 /// An address and what is served there.
@@ -60,6 +62,8 @@ pub enum ListenError {
 /// counts both as one. Longer than kube-scheduler keeps a connection it does not use (90 seconds), so
 /// that it is never we who close one just when the next request is sent.
 const HEAD: Duration = Duration::from_mins(2);
+/// How many requests may be under way on one connection of HTTP/2; more wait.
+const STREAMS: u32 = 128;
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -100,19 +104,29 @@ pub async fn serve(bound: Bound, mut stopping: Stopping, drain: Duration) -> io:
     match bound.mode {
         Mode::Loopback | Mode::Plain => {
             let server = axum_server::from_tcp(listener)?.acceptor(NoDelayAcceptor);
-            answer(server, handle, bound.router).await
+            answer(server.http1_only(), handle, bound.router).await
         }
         Mode::Tls(config) => {
-            let acceptor = RustlsAcceptor::new(config).handshake_timeout(HANDSHAKE);
-            let server =
-                axum_server::from_tcp(listener)?.acceptor(acceptor.acceptor(NoDelayAcceptor));
+            let server = axum_server::from_tcp(listener)?.acceptor(over_tls(config));
+            answer(server.http1_only(), handle, bound.router).await
+        }
+        Mode::Mutual(config) => {
+            let mut server = axum_server::from_tcp(listener)?.acceptor(over_tls(config));
+            let timer = hyper_util::rt::TokioTimer::new();
+            let mut http2 = server.http_builder().http2();
+            http2.timer(timer).max_concurrent_streams(STREAMS).keep_alive_interval(HEAD);
             answer(server, handle, bound.router).await
         }
     }
 }
 
-/// Answers are written in one piece, so there is nothing to wait for (`NoDelayAcceptor`). Only
-/// HTTP/1: nobody who calls us speaks anything else, and its limits are those we know.
+fn over_tls(config: RustlsConfig) -> RustlsAcceptor<NoDelayAcceptor> {
+    RustlsAcceptor::new(config).handshake_timeout(HANDSHAKE).acceptor(NoDelayAcceptor)
+}
+
+/// Answers are written in one piece, so there is nothing to wait for (`NoDelayAcceptor`). HTTP/1, whose limits are
+/// those we know; HTTP/2 only with who has a certificate of ours: kube-scheduler keeps two connections of HTTP/1
+/// at most, and while pods come fast it would make a new one, with a handshake, for nearly every bind.
 async fn answer<A>(
     server: Server<SocketAddr, A>,
     handle: Handle<SocketAddr>,
@@ -124,7 +138,7 @@ where
     A::Service: SendService<Request<Incoming>> + Send,
     A::Future: Send,
 {
-    let mut server = server.handle(handle).http1_only();
+    let mut server = server.handle(handle);
     let timer = hyper_util::rt::TokioTimer::new();
     server.http_builder().http1().timer(timer).header_read_timeout(HEAD);
     server.serve(router.into_make_service()).await

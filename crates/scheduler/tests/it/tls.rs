@@ -95,7 +95,7 @@ async fn call(
 async fn who_has_a_certificate_of_ours_may_call_and_nobody_else() {
     let world = World::new(1).await;
     let ours = made(0);
-    let mode = Mode::Tls(RustlsConfig::from_config(ours.mutual().unwrap()));
+    let mode = Mode::Mutual(RustlsConfig::from_config(ours.mutual().unwrap()));
     let (address, _stop) = served(&world, alone(), mode);
     let body = filter_body(&pod("a", "20"), &world.names());
     let answer = call(address, ours.calling().unwrap(), "/scheduler/filter", &body).await.unwrap();
@@ -118,7 +118,7 @@ async fn who_has_a_certificate_of_ours_may_call_and_nobody_else() {
 async fn an_expired_certificate_is_refused_on_either_side() {
     let world = World::new(1).await;
     let old = made(200);
-    let mode = Mode::Tls(RustlsConfig::from_config(old.mutual().unwrap()));
+    let mode = Mode::Mutual(RustlsConfig::from_config(old.mutual().unwrap()));
     let (address, _stop) = served(&world, alone(), mode);
     let error =
         call(address, old.calling().unwrap(), "/scheduler/filter", b"{}").await.unwrap_err();
@@ -139,7 +139,7 @@ async fn a_renewed_certificate_is_used_for_the_next_call() {
     leader.store.put(&pod("a", "20"));
     leader.settle().await;
     let certificates = made(0);
-    let mode = Mode::Tls(RustlsConfig::from_config(certificates.mutual().unwrap()));
+    let mode = Mode::Mutual(RustlsConfig::from_config(certificates.mutual().unwrap()));
     let (address, _stop) = served(&leader, alone(), mode);
     let tls = calling(&made(0));
     let peers = Peers::new(Arc::new(Led(address)), Some(tls.clone()), None, Duration::from_secs(5));
@@ -156,7 +156,7 @@ async fn a_standby_hands_binds_to_the_leader_and_gives_its_answer() {
     leader.store.put(&pod("a", "20"));
     leader.settle().await;
     let certificates = made(0);
-    let mode = Mode::Tls(RustlsConfig::from_config(certificates.mutual().unwrap()));
+    let mode = Mode::Mutual(RustlsConfig::from_config(certificates.mutual().unwrap()));
     let (address, _stop) = served(&leader, alone(), mode);
     let tls = Some(calling(&certificates));
     let peers = Peers::new(Arc::new(Led(address)), tls, None, Duration::from_secs(5));
@@ -180,7 +180,7 @@ async fn a_standby_asks_the_leader_whom_to_evict() {
     }
     leader.settle().await;
     let certificates = made(0);
-    let mode = Mode::Tls(RustlsConfig::from_config(certificates.mutual().unwrap()));
+    let mode = Mode::Mutual(RustlsConfig::from_config(certificates.mutual().unwrap()));
     let (address, _stop) = served(&leader, alone(), mode);
     let tls = Some(calling(&certificates));
     let peers = Peers::new(Arc::new(Led(address)), tls, None, Duration::from_secs(5));
