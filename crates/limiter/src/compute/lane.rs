@@ -10,12 +10,19 @@
 //! An end is the beginning of the next group if the stream went on without a pause. If it was
 //! reached before the next launch came, or a copy or a wait stands between, a new start is needed.
 //! Groups are short where launches are long, so that a mark costs little against what it measures.
+//!
+//! Threads that launch on one stream count in different lines of cache, and whoever fills a group ends it if no other
+//! thread is at the meter: nobody waits for another to have a mark set.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A group is at most so many launches.
-pub(super) const GROUP: u64 = 64;
+use super::stripes::{Line, Stripes};
+
+/// A group is at most so many launches of a thread.
+const GROUP: u64 = 64;
+/// A group of so many times that, or of what it may take, is not left to others.
+const OVERFULL: u64 = 4;
 /// Marks of a lane that are not reached yet.
 pub(super) const MARKS: usize = 64;
 
@@ -41,13 +48,35 @@ pub(super) struct Mark {
 pub(super) struct Lane {
     /// Context, stream and thread, mixed; 0 if it is free.
     pub(super) name: AtomicU64,
-    /// What was launched since the last mark: the guess above, the count in the low 16 bits.
-    pending: AtomicU64,
+    /// Whether launches only need counting: [`OPEN`], or until then by the clock. Else [`CLOSED`] or [`LATE`].
+    until: AtomicU64,
     /// Of which key; [`MIXED`] if of several.
     key: AtomicU64,
     /// From which guess on a group is full.
     pub(super) full: AtomicU64,
+    /// What was launched since the last mark: the guess above, the count in the low 16 bits.
+    pending: Stripes<Line<AtomicU64>>,
     behind: UnsafeCell<Behind>,
+}
+
+/// A launch needs a look at the last mark.
+const CLOSED: u64 = 0;
+/// So it does, and a launch that had begun before was counted after the end.
+const LATE: u64 = 1;
+/// Something marks where the group begins.
+const OPEN: u64 = u64::MAX;
+/// So soon after an end the stream has not paused. Less would have programs that keep the card busy look at it for
+/// every group.
+const SOON: u64 = 5_000;
+
+/// How full a group is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fill {
+    Room,
+    /// Its end is due.
+    Full,
+    /// It must end now.
+    Overfull,
 }
 
 /// Keys that are no one's.
@@ -78,28 +107,118 @@ impl Lane {
     /// Whether launches only need counting.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) != 0
+        self.until.load(Ordering::Relaxed) == OPEN
     }
 
-    /// Counts a launch; whether a mark is due.
+    /// Whether there may be something to end.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.until.load(Ordering::SeqCst) != CLOSED
+    }
+
+    /// Opens a group that goes on where the last one ended just now.
+    pub(super) fn go_on(&self, clock: impl FnOnce() -> u64) -> bool {
+        let until = self.until.load(Ordering::Relaxed);
+        until > LATE
+            && (until == OPEN || clock() < until)
+            && self.until.compare_exchange(until, OPEN, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Where its group begins is marked. The caller holds the meter's lock.
+    pub(super) fn open(&self) {
+        self.until.store(OPEN, Ordering::SeqCst);
+    }
+
+    /// Counts a launch; says how full the group is, as far as this thread knows.
     #[inline]
-    pub(super) fn add(&self, key: u64, guess: u64) -> bool {
+    pub(super) fn add(&self, key: u64, guess: u64) -> Fill {
         let guess = guess.min(1 << 46);
-        let before = self.pending.fetch_add(guess << 16 | 1, Ordering::Relaxed);
+        let before = self.pending.own().0.fetch_add(guess << 16 | 1, Ordering::SeqCst);
         let of = self.key.load(Ordering::Relaxed);
         if of != key {
-            self.key.store(if before == 0 || of == 0 { key } else { MIXED }, Ordering::Relaxed);
+            self.key.store(if of == 0 { key } else { MIXED }, Ordering::Relaxed);
         }
-        (before & 0xffff) + 1 >= GROUP
-            || (before >> 16) + guess >= self.full.load(Ordering::Relaxed)
+        if self.until.load(Ordering::SeqCst) == CLOSED {
+            self.is_late();
+        }
+        self.filled((before & 0xffff) + 1, (before >> 16) + guess)
     }
 
-    /// What was counted since the last mark, which ends with this.
-    pub(super) fn take(&self) -> Mark {
-        let pending = self.pending.swap(0, Ordering::Relaxed);
-        let key = self.key.swap(0, Ordering::Relaxed);
-        let key = if key == MIXED { 0 } else { key };
-        Mark { guess: pending >> 16, count: pending & 0xffff, key, ..Mark::default() }
+    #[inline]
+    fn filled(&self, count: u64, guess: u64) -> Fill {
+        let full = self.full.load(Ordering::Relaxed);
+        if count < GROUP && guess < full {
+            Fill::Room
+        } else if count < OVERFULL * GROUP && guess < OVERFULL * full {
+            Fill::Full
+        } else {
+            Fill::Overfull
+        }
+    }
+
+    /// How full the group is now, as far as this thread knows: another may have ended it.
+    pub(super) fn fill(&self) -> Fill {
+        let pending = self.pending.own().0.load(Ordering::Relaxed);
+        self.filled(pending & 0xffff, pending >> 16)
+    }
+
+    /// The group ended while the launch was on its way. Who looks for something to end must find it.
+    #[cold]
+    fn is_late(&self) {
+        let _ = self.until.compare_exchange(CLOSED, LATE, Ordering::SeqCst, Ordering::Relaxed);
+    }
+
+    /// Whether something was launched since the last mark.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending.all().iter().any(|one| one.0.load(Ordering::SeqCst) != 0)
+    }
+
+    /// What was counted since the last mark, which ends with this; and by how many threads. The caller holds the
+    /// meter's lock.
+    pub(super) fn take(&self) -> (Mark, u64) {
+        let (mut mark, mut threads) = (Mark::default(), 0);
+        // What the group was opened for is on its way.
+        if self.is_open() && !self.is_pending() {
+            return (mark, threads);
+        }
+        // First: who counts after its line was looked at says that it is late.
+        self.until.store(CLOSED, Ordering::SeqCst);
+        for one in self.pending.all() {
+            if one.0.load(Ordering::SeqCst) == 0 {
+                continue;
+            }
+            let pending = one.0.swap(0, Ordering::SeqCst);
+            mark.guess = mark.guess.saturating_add(pending >> 16);
+            mark.count += pending & 0xffff;
+            threads += 1;
+        }
+        if mark.count > 0 {
+            let key = self.key.swap(0, Ordering::Relaxed);
+            mark.key = if key == MIXED { 0 } else { key };
+        }
+        (mark, threads)
+    }
+
+    /// Whether nothing is or will be counted, as far as is known.
+    pub(super) fn is_at_rest(&self) -> bool {
+        !self.is_open() && !self.is_pending()
+    }
+
+    /// What the group was opened for did not go. The caller holds the meter's lock.
+    pub(super) fn close_if_empty(&self) {
+        if !self.is_pending() {
+            let _ = self.until.compare_exchange(OPEN, CLOSED, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
+
+    /// Another stream has it from now on. The caller holds the meter's lock.
+    pub(super) fn begin_anew(&self) {
+        self.until.store(CLOSED, Ordering::SeqCst);
+    }
+
+    /// Its end was marked at `now`, and launches are likely to follow. The caller holds the meter's lock.
+    pub(super) fn ended(&self, now: u64) {
+        let until = now.saturating_add(SOON);
+        let _ = self.until.compare_exchange(CLOSED, until, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// The rest.
@@ -161,13 +280,5 @@ impl Behind {
         self.first = (self.first + 1) % MARKS;
         self.count -= 1;
         Some(mark)
-    }
-}
-
-impl Lane {
-    /// Whether its group should end.
-    pub(super) fn is_full(&self) -> bool {
-        let pending = self.pending.load(Ordering::Relaxed);
-        pending & 0xffff >= GROUP || pending >> 16 >= self.full.load(Ordering::Relaxed)
     }
 }

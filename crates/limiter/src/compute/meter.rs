@@ -6,8 +6,9 @@ use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, 
 use page::Spans;
 
 use super::context::{self, Known};
-use super::lane::{Lane, MARKS, Mark};
+use super::lane::{Fill, Lane, Mark};
 use super::pace::Pace;
+use super::stripes::{Line, Stripes};
 use super::{Relaxed, guess};
 use crate::driver::{call, cuda};
 use crate::log;
@@ -22,6 +23,10 @@ const PATIENCE: u64 = 2_000_000_000;
 const SPARE: usize = 64;
 /// A group ends after so much work, by guess.
 const GROUP_TIME: (u64, u64) = (250_000, 2_000_000);
+/// With so many marks that are not reached, as far as is known, it is looked whether they are.
+const LOOK: usize = 4;
+/// Work that a thread enters with before others see it, by guess.
+const UNSEEN: i64 = 30_000;
 const NOT_READY: u32 = 600;
 /// An origin further back makes the driver's floats coarse.
 const FAR: u64 = 400_000_000;
@@ -33,14 +38,16 @@ const LAG: u64 = 5_000_000;
 pub(super) struct Meter {
     place: AtomicU32,
     lock: AtomicU32,
-    /// Guessed work that is launched and not measured.
-    pub(super) in_flight: AtomicI64,
-    /// How much of that there may be.
+    /// Guessed work that is launched and not measured, less what is in `entered`.
+    in_flight: AtomicI64,
+    /// How much work there may be in flight.
     pub(super) ceiling: AtomicI64,
     /// The turn we are at work in: our seat above, its epoch below; 0 for none.
     pub(super) turn: AtomicU64,
     /// Not 0: no launch is held back or measured.
     pub(super) free: AtomicU32,
+    /// What threads entered with and did not add to `in_flight` yet.
+    entered: Stripes<Line<AtomicI64>>,
     lanes: [Lane; LANES],
     /// The numbers of those that were ever used, so that only they are looked at. Behind the lock.
     used: [AtomicU16; LANES],
@@ -126,6 +133,44 @@ impl Meter {
         place::all().get(self.place.load(Ordering::Acquire) as usize)
     }
 
+    /// Enters with a launch; says what was in flight before, as far as this thread sees.
+    #[inline]
+    pub(super) fn enter(&self, guess: i64) -> i64 {
+        let entered = &self.entered.own().0;
+        let before = entered.fetch_add(guess, Ordering::SeqCst);
+        let others = self.in_flight.load(Ordering::Relaxed);
+        if before.saturating_add(guess) > UNSEEN {
+            self.show(entered, before.saturating_add(guess));
+        }
+        others.saturating_add(before)
+    }
+
+    /// Adds work that a thread entered with to what all see. In this order, so that none is missing in between.
+    fn show(&self, entered: &AtomicI64, work: i64) {
+        self.in_flight.fetch_add(work, Ordering::SeqCst);
+        entered.fetch_sub(work, Ordering::SeqCst);
+    }
+
+    /// A launch that entered did not go.
+    #[inline]
+    pub(super) fn turn_back(&self, guess: i64) {
+        self.entered.own().0.fetch_sub(guess, Ordering::SeqCst);
+    }
+
+    /// What is in flight. Exact, or too much, for who has the lock: what leaves does so behind it.
+    pub(super) fn in_flight(&self) -> i64 {
+        let add =
+            |sum: i64, one: &Line<AtomicI64>| sum.saturating_add(one.0.load(Ordering::SeqCst));
+        let entered = self.entered.all().iter().fold(0, add);
+        entered.saturating_add(self.in_flight.load(Ordering::SeqCst))
+    }
+
+    /// Whether nothing may be in flight, for who does not have the lock.
+    pub(super) fn is_idle(&self) -> bool {
+        self.entered.all().iter().all(|one| one.0.load(Ordering::SeqCst) == 0)
+            && self.in_flight.load(Ordering::SeqCst) == 0
+    }
+
     /// Whether launches are neither held back nor measured.
     #[inline]
     pub(super) fn is_free(&self) -> bool {
@@ -165,11 +210,12 @@ impl Meter {
                 }
                 // SAFETY: locked.
                 let behind = unsafe { lane.behind() };
-                if found != 0 && !(reuse && behind.count == 0 && !lane.is_open()) {
+                if found != 0 && !(reuse && behind.count == 0 && lane.is_at_rest()) {
                     continue;
                 }
                 (behind.context, behind.stream, behind.thread) = (context.index(), stream, own);
                 behind.broken = true;
+                lane.begin_anew();
                 // One that only its own thread can mark is marked at every launch.
                 lane.full.store(if own == 0 { GROUP_TIME.0 } else { 0 }, Ordering::Relaxed);
                 lane.name.store(name, Ordering::Release);
@@ -212,12 +258,21 @@ impl Meter {
 
     /// Locks it for this thread.
     pub(super) fn lock(&self) -> Locked<'_> {
-        let free = self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
-        if free.is_err() {
+        self.try_lock().unwrap_or_else(|| {
             while self.lock.swap(2, Ordering::Acquire) != 0 {
                 sys::futex_wait(&self.lock, 2, 20_000_000, Reach::Process);
             }
-        }
+            self.locked()
+        })
+    }
+
+    /// Locks it if no other thread has it.
+    fn try_lock(&self) -> Option<Locked<'_>> {
+        let free = self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
+        free.is_ok().then(|| self.locked())
+    }
+
+    fn locked(&self) -> Locked<'_> {
         // SAFETY: whoever has the lock is alone with it.
         Locked { meter: self, inner: unsafe { &mut *self.inner.get() }, _relaxed: Relaxed::new() }
     }
@@ -230,20 +285,37 @@ impl Meter {
         // SAFETY: locked.
         let behind = unsafe { lane.behind() };
         // What still waits for a mark that was not reached goes on without a pause.
-        if lane.is_open() || (behind.count > 0 && !behind.broken) {
-            return 0;
-        }
         let start = behind.count == 0;
-        locked.mark(lane, Mark::default());
-        if start { sys::now() } else { 0 }
+        let goes_on = lane.is_pending() || (!start && !behind.broken);
+        if !goes_on {
+            locked.mark(lane, Mark::default());
+        }
+        lane.open();
+        if start && !goes_on { sys::now() } else { 0 }
+    }
+
+    /// A launch failed. If it was to be the first of its group there may be none.
+    #[cold]
+    pub(super) fn turned_back(&self, lane: &Lane, guess: u64, first: bool) {
+        if first {
+            let _locked = self.lock();
+            lane.close_if_empty();
+        }
+        self.turn_back(guess.cast_signed());
     }
 
     /// After a launch that filled its group, or that was the first on an idle stream.
     #[cold]
-    pub(super) fn launched(&self, lane: &Lane, began: u64) {
+    pub(super) fn launched(&self, lane: &Lane, fill: Fill, began: u64) {
         // The launch reached the device somewhere between the two.
         let returned = if began == 0 { 0 } else { sys::now() };
-        let mut locked = self.lock();
+        let locked = if fill == Fill::Full && began == 0 {
+            // Whoever is there may be ending this very group. If not, the next launch does.
+            self.try_lock()
+        } else {
+            Some(self.lock())
+        };
+        let Some(mut locked) = locked else { return };
         if began != 0 {
             // SAFETY: locked.
             if let Some(mark) = unsafe { lane.behind() }.newest().filter(|mark| mark.guess == 0) {
@@ -253,44 +325,39 @@ impl Meter {
                 }
             }
         }
-        if lane.is_full() {
+        if lane.fill() != Fill::Room {
             locked.end(lane);
             // SAFETY: locked.
-            if unsafe { lane.behind() }.count > MARKS / 4 {
+            if unsafe { lane.behind() }.count > LOOK {
                 locked.harvest();
             }
-            locked.promise();
+            lane.ended(locked.promise());
         }
     }
 
     /// Ends the group of a lane: what follows is no compute.
     #[cold]
     pub(super) fn close(&self, lane: &Lane) {
-        let mut locked = self.lock();
-        locked.end(lane);
-        // SAFETY: locked.
-        unsafe { lane.behind() }.broken = true;
+        self.lock().close(lane);
     }
 
     /// Ends all groups, before somebody waits for them.
     pub(super) fn close_all(&self) {
-        if self.in_flight.load(Ordering::Relaxed) > 0 {
+        if !self.is_idle() {
             self.lock().close_all();
         }
     }
 
     /// A stream is about to go, and with it the way to put an end behind what was launched on it.
     pub(super) fn close_stream(&self, stream: u64) {
-        if self.in_flight.load(Ordering::Relaxed) <= 0 {
+        if self.is_idle() {
             return;
         }
         let mut locked = self.lock();
-        for lane in locked.lanes().filter(|lane| lane.is_open()) {
+        for lane in locked.lanes().filter(|lane| lane.is_in_use()) {
             // SAFETY: locked.
             if unsafe { lane.behind() }.stream == stream {
-                locked.end(lane);
-                // SAFETY: locked.
-                unsafe { lane.behind() }.broken = true;
+                locked.close(lane);
             }
         }
     }
@@ -298,7 +365,7 @@ impl Meter {
     /// A context is about to go: nothing of it can be asked any more.
     pub(super) fn leave_context(&self, handle: u64) {
         let mut locked = self.lock();
-        if self.in_flight.load(Ordering::Relaxed) > 0 {
+        if self.in_flight() > 0 {
             locked.close_all();
             locked.harvest();
         }
@@ -348,8 +415,16 @@ impl<'a> Locked<'a> {
 
     /// Ends the groups of all lanes that this thread can mark.
     pub(super) fn close_all(&mut self) {
-        for lane in self.lanes().filter(|lane| lane.is_open()) {
-            self.end(lane);
+        for lane in self.lanes().filter(|lane| lane.is_in_use()) {
+            self.close(lane);
+        }
+    }
+
+    /// Ends the group of a lane, if there is one: what follows does not go on with it.
+    fn close(&mut self, lane: &Lane) {
+        let pending = lane.is_pending();
+        self.end(lane);
+        if pending {
             // SAFETY: locked.
             unsafe { lane.behind() }.broken = true;
         }
@@ -369,13 +444,15 @@ impl<'a> Locked<'a> {
                 return;
             }
         }
-        let mark = lane.take();
+        let (mark, threads) = lane.take();
         if mark.count > 0 {
             self.count(mark.count);
             if behind.thread == 0 {
                 let ceiling = self.meter.ceiling.load(Ordering::Relaxed);
                 let full =
                     u64::try_from(ceiling / 32).unwrap_or(0).clamp(GROUP_TIME.0, GROUP_TIME.1);
+                // Each thread fills its own part of the group.
+                let full = full.checked_div(threads).unwrap_or(full);
                 lane.full.store(full, Ordering::Relaxed);
             }
             self.mark(lane, mark);
@@ -403,7 +480,7 @@ impl<'a> Locked<'a> {
             self.drop_lanes(index);
         }
         self.pay(mark.guess);
-        self.meter.leave(mark.guess);
+        self.leave(mark.guess);
     }
 
     /// Nothing is known of the marks of a context any more. They are paid by guess.
@@ -412,12 +489,12 @@ impl<'a> Locked<'a> {
             // SAFETY: locked.
             let behind = unsafe { lane.behind() };
             if behind.context == context {
-                let mut guessed = lane.take().guess;
+                let mut guessed = lane.take().0.guess;
                 while let Some(mark) = behind.pop() {
                     guessed = guessed.saturating_add(mark.guess);
                 }
                 self.pay(guessed);
-                self.meter.leave(guessed);
+                self.leave(guessed);
                 self.inner.left = self.inner.left.saturating_add(guessed);
                 behind.broken = true;
             }
@@ -478,7 +555,7 @@ impl<'a> Locked<'a> {
                 let Some(time) = time else {
                     // The device failed, or the context is gone.
                     self.pay(mark.guess);
-                    self.meter.leave(mark.guess);
+                    self.leave(mark.guess);
                     behind.broken = true;
                     continue;
                 };
@@ -495,7 +572,7 @@ impl<'a> Locked<'a> {
                     behind.reached = behind.reached.saturating_add(lag);
                     let new = self.inner.spans.add(behind.reached, time);
                     self.pay(new);
-                    self.meter.leave(mark.guess);
+                    self.leave(mark.guess);
                 }
                 (behind.reached, behind.lag) = (time, mark.lag);
                 self.keep(behind.context, mark.event, time);
@@ -539,6 +616,21 @@ impl<'a> Locked<'a> {
         }
     }
 
+    /// Adds what threads entered with to what all see; nothing is in flight after it if nothing was before.
+    pub(super) fn show_all(&self) {
+        for one in self.meter.entered.all() {
+            let work = one.0.load(Ordering::SeqCst);
+            if work != 0 {
+                self.meter.show(&one.0, work);
+            }
+        }
+    }
+
+    /// Work that was measured, or never will be, is not in flight any more.
+    pub(super) fn leave(&self, guess: u64) {
+        self.meter.in_flight.fetch_sub(guess.cast_signed(), Ordering::SeqCst);
+    }
+
     /// A mark that is not reached, by the guess of the work before it.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.lanes().find_map(|lane| {
@@ -552,7 +644,7 @@ impl<'a> Locked<'a> {
     pub(super) fn give_up(&mut self) {
         for lane in self.lanes() {
             // SAFETY: locked.
-            self.meter.leave(unsafe { lane.behind() }.give_up());
+            self.leave(unsafe { lane.behind() }.give_up());
         }
     }
 }

@@ -19,13 +19,14 @@ mod lane;
 pub(crate) mod launch;
 mod meter;
 mod pace;
+mod stripes;
 pub(crate) mod sync;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::driver::call;
 use context::Known;
-use lane::Lane;
+use lane::{Fill, Lane};
 use meter::Meter;
 
 /// What is launched.
@@ -62,6 +63,8 @@ struct Launched {
     lane: &'static Lane,
     key: u64,
     guess: u64,
+    /// It is the first of its group, as far as is known.
+    first: bool,
     /// When the call began, where the stream was idle before.
     began: u64,
 }
@@ -92,7 +95,7 @@ fn admitted(stream: u64, kind: Kind) -> Result<Option<Launched>, u32> {
     let guess = guess::of(key);
     if guess > 0 && meter.try_enter(guess) {
         if lane.is_open() {
-            return Ok(Some(Launched { meter, lane, key, guess, began: 0 }));
+            return Ok(Some(Launched { meter, lane, key, guess, first: false, began: 0 }));
         }
     } else {
         let guess = if guess == 0 { guess::UNKNOWN } else { guess };
@@ -101,20 +104,21 @@ fn admitted(stream: u64, kind: Kind) -> Result<Option<Launched>, u32> {
         }
     }
     let guess = if guess == 0 { guess::UNKNOWN } else { guess };
-    let began = meter.open(lane);
-    Ok(Some(Launched { meter, lane, key, guess, began }))
+    let began = if lane.go_on(crate::sys::now) { 0 } else { meter.open(lane) };
+    Ok(Some(Launched { meter, lane, key, guess, first: true, began }))
 }
 
 /// After it, with the driver's answer.
 #[inline]
 pub(crate) fn after_launch(ticket: Ticket, code: u32) {
-    let Some(Launched { meter, lane, key, guess, began }) = ticket.launched else { return };
+    let Some(Launched { meter, lane, key, guess, first, began }) = ticket.launched else { return };
     if code != 0 {
-        meter.leave(guess);
+        meter.turned_back(lane, guess, first);
         return;
     }
-    if lane.add(key, guess) || began != 0 {
-        meter.launched(lane, began);
+    let fill = lane.add(key, guess);
+    if fill != Fill::Room || began != 0 {
+        meter.launched(lane, fill, began);
     }
 }
 
@@ -157,7 +161,7 @@ pub(crate) fn waiting(_wait: Wait, real: impl FnOnce() -> u32) -> u32 {
 pub(crate) fn before_copy(stream: u64) {
     let Ok(Some(known)) = Known::current() else { return };
     let Some(meter) = known.meter().filter(|meter| !meter.is_free()) else { return };
-    if let Some(lane) = meter.lane(known, stream).filter(|lane| lane.is_open()) {
+    if let Some(lane) = meter.lane(known, stream).filter(|lane| lane.is_in_use()) {
         meter.close(lane);
     }
 }

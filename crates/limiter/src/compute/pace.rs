@@ -144,11 +144,11 @@ impl Meter {
     pub(super) fn try_enter(&self, guess: u64) -> bool {
         let guess = guess.cast_signed();
         // Whoever closes the gate writes it first and looks at what is in flight after.
-        let before = self.in_flight.fetch_add(guess, Ordering::SeqCst);
+        let before = self.enter(guess);
         if before < self.ceiling.load(Ordering::SeqCst) && self.may_go_on() {
             return true;
         }
-        self.in_flight.fetch_sub(guess, Ordering::SeqCst);
+        self.turn_back(guess);
         false
     }
 
@@ -159,11 +159,6 @@ impl Meter {
         let turn = self.turn.load(Ordering::Relaxed);
         let (seat, epoch) = ((turn >> 32) as u32, turn as u32);
         seat == 0 || self.place().is_some_and(|place| place.limits().grants.holds(seat, epoch))
-    }
-
-    /// A launch failed, or was measured.
-    pub(super) fn leave(&self, guess: u64) {
-        self.in_flight.fetch_sub(guess.cast_signed(), Ordering::SeqCst);
     }
 
     /// Whether limits came where there were none.
@@ -211,7 +206,7 @@ impl Meter {
             match step {
                 Step::Again => {}
                 Step::Go => {
-                    self.in_flight.fetch_add(guess.cast_signed(), Ordering::SeqCst);
+                    self.enter(guess.cast_signed());
                     locked.promise();
                     return true;
                 }
@@ -237,11 +232,12 @@ impl Meter {
 
     /// After a call that waited: if all is done, the turn is not needed for now.
     pub(super) fn waited(&self) {
-        if self.turn.load(Ordering::Relaxed) == 0 && self.in_flight.load(Ordering::Relaxed) == 0 {
+        if self.turn.load(Ordering::Relaxed) == 0 && self.is_idle() {
             return;
         }
         let mut locked = self.lock();
         locked.harvest();
+        locked.show_all();
         let Some((place, seat)) = self.place().and_then(|place| Some((place, place.seat()?)))
         else {
             return;
@@ -252,7 +248,7 @@ impl Meter {
             return;
         }
         self.ceiling.store(0, Ordering::SeqCst);
-        if self.in_flight.load(Ordering::SeqCst) > 0 {
+        if self.in_flight() > 0 {
             return;
         }
         own.busy = false;
@@ -323,7 +319,7 @@ impl Locked<'_> {
     fn has_room(&mut self, now: u64, rate: u32) -> bool {
         let ceiling = self.inner.pace.ceiling(now, rate);
         self.meter.ceiling.store(ceiling, Ordering::SeqCst);
-        let in_flight = self.meter.in_flight.load(Ordering::SeqCst);
+        let in_flight = self.meter.in_flight();
         if self.inner.pace.may_go(in_flight, ceiling, rate) {
             return true;
         }
@@ -338,7 +334,7 @@ impl Locked<'_> {
     /// Work that is not done, by its guess. A launch that was let in and has not come to its lane yet is
     /// such work, too: the turn must not be given back before it. The gate is closed.
     fn unfinished(&self) -> Option<u64> {
-        let entering = !self.inner.pace.stuck && self.meter.in_flight.load(Ordering::SeqCst) > 0;
+        let entering = !self.inner.pace.stuck && self.meter.in_flight() > 0;
         self.oldest().or(entering.then_some(0))
     }
 
@@ -396,12 +392,15 @@ impl Locked<'_> {
         seat.launches.fetch_add(core::mem::take(&mut own.launches), Ordering::Relaxed);
     }
 
-    /// Tells the seat when what was launched will be done.
-    pub(super) fn promise(&mut self) {
-        let Some(seat) = self.meter.place().and_then(Place::seat) else { return };
-        self.say(seat);
-        let in_flight = self.meter.in_flight.load(Ordering::Relaxed).max(0);
-        seat.due.store(sys::now().saturating_add_signed(in_flight), Ordering::Relaxed);
+    /// Tells the seat when what was launched will be done; says what time it is.
+    pub(super) fn promise(&mut self) -> u64 {
+        let now = sys::now();
+        if let Some(seat) = self.meter.place().and_then(Place::seat) {
+            self.say(seat);
+            let in_flight = self.meter.in_flight().max(0);
+            seat.due.store(now.saturating_add_signed(in_flight), Ordering::Relaxed);
+        }
+        now
     }
 
     /// Counts launches.

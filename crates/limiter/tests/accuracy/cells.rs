@@ -85,6 +85,20 @@ fn alone_with_copies_and_idle_gaps() {
 }
 
 #[test]
+fn alone_with_threads_that_share_a_stream() {
+    short("alone, eight threads, 0.1 ms", &[hard(30, &format!("threads 8 {}", MS / 10))]);
+}
+
+#[test]
+fn threads_that_share_a_stream_beside_another() {
+    let other = format!("async {MS}");
+    short(
+        "pair, eight threads and 1 ms",
+        &[hard(30, &format!("threads 8 {}", MS / 50)), hard(50, &other)],
+    );
+}
+
+#[test]
 fn alone_with_more_streams_than_are_told_apart() {
     short("alone, 700 streams", &[hard(30, &format!("streams 700 {}", MS / 10))]);
 }

@@ -24,6 +24,9 @@ fn tenant() {
     }
 }
 
+// SAFETY: the handle of a loaded library means the same to all threads.
+unsafe impl Sync for Tenant {}
+
 struct Tenant {
     library: *mut c_void,
     function: u64,
@@ -160,6 +163,22 @@ impl Tenant {
         self.wait();
     }
 
+    /// Kernels of that length from so many threads, all on one stream, without end.
+    fn threads(&self, threads: u64, nanoseconds: u64) {
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let mut context = 0;
+                    ok!(self, cuDevicePrimaryCtxRetain(&raw mut context => *mut u64, 0 => i32));
+                    ok!(self, cuCtxSetCurrent(context => u64));
+                    loop {
+                        self.launch_only(nanoseconds, 0);
+                    }
+                });
+            }
+        });
+    }
+
     /// Device memory of a page.
     fn memory(&self) -> u64 {
         let mut address = 0;
@@ -204,7 +223,7 @@ impl Tenant {
     /// waited for; `random 100000 1900000`: of lengths between; `streams 4 1000000`: on four streams
     /// in turn; `graph 10 1000000`: graphs of ten; `bursts 50000000 1000000`: one, then a pause;
     /// `copy 9000000 1000000`: one, its result copied, then a pause; `halts 1000000`: one,
-    /// then it stops itself; `bomb 1000000`: processes
+    /// then it stops itself; `threads 8 100000`: from eight threads on one stream; `bomb 1000000`: processes
     /// that take all the contexts they can; `idle`: nothing.
     fn work(&self, work: &str) {
         let words: Vec<&str> = work.split(' ').collect();
@@ -254,6 +273,7 @@ impl Tenant {
                     // SAFETY: stops this process until somebody lets it go on.
                     unsafe { libc::raise(libc::SIGSTOP) };
                 }
+                "threads" => self.threads(number(1), number(2)),
                 "bomb" => Self::bomb(number(1)),
                 "idle" | "hosted" => std::thread::sleep(Duration::from_millis(10)),
                 other => panic!("no such work: {other}"),

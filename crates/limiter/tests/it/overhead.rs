@@ -8,6 +8,10 @@ use std::process::Command;
 
 use crate::rig::library;
 
+/// Runs of each, and calls in a run: enough for eight threads to be at it together, not one after another.
+const RUNS: usize = 11;
+const CALLS: u32 = 2_000_000;
+
 fn compile(folder: &Path, source: &str, to: &str, options: &[&str]) -> PathBuf {
     let out = folder.join(to);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/overhead").join(source);
@@ -66,7 +70,7 @@ fn command(
     command
 }
 
-/// Nanoseconds a call, the best of several runs.
+/// Nanoseconds a call in one run.
 fn nanoseconds(
     folder: &Path,
     library: &Path,
@@ -75,13 +79,32 @@ fn nanoseconds(
     threads: u32,
     times: u32,
 ) -> f64 {
-    (0..if times < 1000 { 1 } else { 5 })
-        .map(|_| {
-            let out = command(folder, &[], library, what, live, threads, times).output().unwrap();
-            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-            String::from_utf8(out.stdout).unwrap().trim().parse::<f64>().unwrap()
-        })
-        .fold(f64::INFINITY, f64::min)
+    let out = command(folder, &[], library, what, live, threads, times).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap().trim().parse().unwrap()
+}
+
+/// What a call costs bare, and how much more it costs limited: the middle of several differences, with the least and
+/// the most of them. The two run in turn, so that what else happens on the machine meets both.
+fn over_bare(
+    folder: &Path,
+    [bare, limited]: [&Path; 2],
+    what: &str,
+    live: u32,
+    threads: u32,
+) -> (f64, [f64; 3]) {
+    let times = CALLS / threads;
+    let (mut floors, mut differences) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let floor = nanoseconds(folder, bare, what, live, threads, times);
+        let ours = nanoseconds(folder, limited, what, live, threads, times);
+        floors.push(floor);
+        differences.push(ours - floor);
+    }
+    floors.sort_by(f64::total_cmp);
+    differences.sort_by(f64::total_cmp);
+    let middle = RUNS / 2;
+    (floors[middle], [differences[0], differences[middle], differences[RUNS - 1]])
 }
 
 /// Instructions a call: those of many calls less those of few.
@@ -118,12 +141,10 @@ fn what_a_call_costs() {
                     if what != "alloc" && live > 0 {
                         continue;
                     }
-                    let times = 400_000 / threads;
-                    let ours = nanoseconds(folder, &limited, what, live, threads, times);
-                    let floor = nanoseconds(folder, &bare, what, live, threads, times);
+                    let (floor, [least, middle, most]) =
+                        over_bare(folder, [&bare, &limited], what, live, threads);
                     println!(
-                        "cores {cores:3} {what:6} live {live:4} threads {threads}: bare {floor:6.1} ns, limited {ours:6.1} ns, +{:.1}",
-                        ours - floor
+                        "cores {cores:3} {what:6} live {live:4} threads {threads}: bare {floor:5.1} ns, limited +{middle:.1} ({least:.1} to {most:.1})"
                     );
                 }
                 if let (Some(ours), Some(floor)) = (

@@ -13,6 +13,13 @@ static int (*launch_)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, 
                       void **, void **);
 static const char *what;
 static long times;
+/* All threads call at the same time: without this the first would be done before the last had begun. */
+static pthread_barrier_t together;
+
+/* When a thread began to call, and when it was done. */
+struct span {
+    struct timespec from, to;
+};
 
 static void must(int code, const char *name) {
     if (code != 0) {
@@ -21,9 +28,12 @@ static void must(int code, const char *name) {
     }
 }
 
-static void *work(void *unused) {
+static void *work(void *argument) {
+    struct span *span = argument;
     u64 address;
     size_t free, total;
+    pthread_barrier_wait(&together);
+    clock_gettime(CLOCK_MONOTONIC, &span->from);
     for (long i = 0; i < times; i++) {
         if (what[0] == 'a') {
             must(alloc_(&address, 4 << 20), "cuMemAlloc_v2");
@@ -34,8 +44,11 @@ static void *work(void *unused) {
             must(info_(&free, &total), "cuMemGetInfo_v2");
         }
     }
+    clock_gettime(CLOCK_MONOTONIC, &span->to);
     return NULL;
 }
+
+static double nanoseconds(struct timespec time) { return time.tv_sec * 1e9 + time.tv_nsec; }
 
 int main(int count, char **arguments) {
     void *library = dlopen(arguments[1], RTLD_NOW);
@@ -61,13 +74,16 @@ int main(int count, char **arguments) {
         must(sync_(), "cuCtxSynchronize");
         nanosleep(&pause, NULL);
     }
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
     pthread_t all[64];
-    for (long i = 0; i < threads; i++) pthread_create(&all[i], NULL, work, NULL);
-    for (long i = 0; i < threads; i++) pthread_join(all[i], NULL);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    double ns = (to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec);
-    printf("%.1f\n", ns / (double)(times * threads));
+    struct span spans[64];
+    pthread_barrier_init(&together, NULL, threads);
+    for (long i = 0; i < threads; i++) pthread_create(&all[i], NULL, work, &spans[i]);
+    double from = 1e300, to = 0;
+    for (long i = 0; i < threads; i++) {
+        pthread_join(all[i], NULL);
+        if (nanoseconds(spans[i].from) < from) from = nanoseconds(spans[i].from);
+        if (nanoseconds(spans[i].to) > to) to = nanoseconds(spans[i].to);
+    }
+    printf("%.2f\n", (to - from) / (double)(times * threads));
     return 0;
 }
