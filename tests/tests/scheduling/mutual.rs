@@ -1,18 +1,33 @@
 //! The cluster's own kube-scheduler, which calls us with mutual TLS, by the configuration we ship.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::json;
+use testbed::Session;
 
 use crate::bed::{Bed, CONFIG, EXTENDER, RELAYED, Scheduler, annotation, node_of, percent};
 
 /// Enough that several are being bound at a time.
 const PODS: usize = 24;
 const MUTUAL: &str = include_str!("../../../deploy/kube-scheduler/default-scheduler.yaml");
+
+/// The shipped configuration, for us at `address`. As an administrator does, the files of the Secret are put where
+/// kube-scheduler reads them.
+pub(crate) async fn config(session: &Session, folder: &Path, address: &str) -> Result<String> {
+    let secrets: Api<Secret> = Api::namespaced(session.client(), "nanogpu-system");
+    let secret = secrets.get("nanogpu-scheduler-tls").await?;
+    let data = secret.data.context("a Secret with files")?;
+    for name in ["ca.crt", "client.crt", "client.key"] {
+        std::fs::write(folder.join(name), &data.get(name).context(name)?.0)?;
+    }
+    let folder = folder.to_str().context("a name")?;
+    Ok(MUTUAL.replace("10.96.0.50:39443", address).replace("/etc/kubernetes/nanogpu", folder))
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_default_scheduler_calls_us_with_mutual_tls() -> Result<()> {
@@ -26,18 +41,8 @@ async fn the_default_scheduler_calls_us_with_mutual_tls() -> Result<()> {
 }
 
 async fn called(bed: &Bed, scheduler: &mut Scheduler, secure: SocketAddr) -> Result<()> {
-    // As an administrator does: the files of the Secret, where kube-scheduler reads them.
     let folder = tempfile::tempdir()?;
-    let secrets: Api<Secret> = Api::namespaced(bed.session.client(), "nanogpu-system");
-    let secret = secrets.get("nanogpu-scheduler-tls").await?;
-    let data = secret.data.context("a Secret with files")?;
-    for name in ["ca.crt", "client.crt", "client.key"] {
-        std::fs::write(folder.path().join(name), &data.get(name).context(name)?.0)?;
-    }
-    let folder_name = folder.path().to_str().context("a name")?;
-    let config = MUTUAL
-        .replace("10.96.0.50:39443", EXTENDER)
-        .replace("/etc/kubernetes/nanogpu", folder_name);
+    let config = config(&bed.session, folder.path(), EXTENDER).await?;
     // Whoever calls the address of the cluster reaches our TLS from now on.
     let plain = std::mem::replace(&mut scheduler.address, secure);
     bed.point_at(scheduler);

@@ -1,5 +1,5 @@
 //! Pods bound a second through the real kube-scheduler: without an extender, with one that does
-//! nothing, with ours, and with ours naming every node; and the processor time each process took for it.
+//! nothing, with ours, with ours naming every node, and with ours over mutual TLS; and the processor time each process took for it.
 //! `NANOGPU_LOAD_BEFORE` names another nanogpu-scheduler to take turns with ours.
 //!
 //! Everything is where the shipped manifests put it: nanogpu-scheduler, built for speed, beside
@@ -20,12 +20,14 @@ use serde_json::Value;
 use testbed::{Cluster, Component, FakeNodes, Options, Session};
 
 use crate::bed::{self, CONFIG, percent};
-use crate::nothing;
+use crate::{mutual, nothing};
 
 /// Where the extender that does nothing listens, inside the cluster.
 const NOTHING: &str = "127.0.0.1:39998";
 /// Where ours listens that names every node.
 const NAMING_ALL: &str = "127.0.0.1:39997";
+/// Where ours listens that is called with mutual TLS, and where the story asks it.
+const MUTUAL: [&str; 2] = ["127.0.0.1:39443", "127.0.0.1:39995"];
 /// Where the one of before listens.
 const BEFORE: &str = "127.0.0.1:39996";
 /// How often each arm has its turn, unless `NANOGPU_LOAD_TURNS` says otherwise.
@@ -92,12 +94,18 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
     };
     let ours = put("nanogpu-scheduler", &program, bed::EXTENDER, &[])?;
     let naming_all = put("naming-all", &program, NAMING_ALL, &["--offer", "0"])?;
+    let mutual = put("mutual", &program, MUTUAL[1], &["--secure-address", MUTUAL[0]])?;
+    // It makes its certificates when it first starts.
+    mutual.start_again(nodes).await?;
+    let files = tempfile::tempdir()?;
+    let mutual_config = mutual::config(&session, files.path(), MUTUAL[0]).await?;
     let at = |address: &str| CONFIG.replace(bed::EXTENDER, address);
     let mut arms = vec![
         Arm { name: "without", config: without_extender()?, ours: None },
         Arm { name: "nothing", config: with_nothing()?, ours: None },
         Arm { name: "ours", config: CONFIG.to_owned(), ours: Some(ours) },
         Arm { name: "naming all", config: at(NAMING_ALL), ours: Some(naming_all) },
+        Arm { name: "mutual", config: mutual_config, ours: Some(mutual) },
     ];
     if let Some(program) = std::env::var_os("NANOGPU_LOAD_BEFORE") {
         let before = put("before", Path::new(&program), BEFORE, &[])?;
