@@ -40,13 +40,13 @@ pub(crate) fn uid_of(raw: &Bytes) -> Option<String> {
 #[derive(Clone, PartialEq, Message)]
 struct Who {
     #[prost(message, optional, tag = "1")]
-    metadata: Option<Name>,
+    metadata: Option<Called>,
     #[prost(message, optional, tag = "2")]
     spec: Option<Where>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Name {
+struct Called {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "3")]
@@ -67,7 +67,7 @@ impl Who {
     }
 
     fn unread(self, why: &str) -> Option<UnreadPod> {
-        let Name { name, namespace, uid } = self.metadata?;
+        let Called { name, namespace, uid } = self.metadata?;
         let uid = PodUid::parse(&uid).ok()?;
         let node = self.spec.and_then(|spec| NodeName::parse(&spec.node_name).ok());
         Some(UnreadPod { pod: PodId { namespace, name, uid }, node, why: why.to_owned() })

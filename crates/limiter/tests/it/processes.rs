@@ -107,7 +107,7 @@ fn processes_killed_at_random_leave_nothing_and_never_hold_too_much() {
         Some(role) => return work(&Driver::load(), role.parse().unwrap()),
     }
     let (processes, kills) = (16, setting("NANOGPU_KILLS", 48));
-    let rig = Rig::with("dgx-a100", "550.163.01", &[rig::Share::memory(0, LIMIT)], |_| {});
+    let rig = Rig::with("dgx-a100", "550.163.01", &[Share::memory(0, LIMIT)], |_| {});
     let quiet = |role: u64| {
         let mut command = rig.role("root", TEST, &role.to_string());
         command.stdout(Stdio::null()).spawn().unwrap()
