@@ -1,8 +1,8 @@
 //! What the API server says in protobuf, for the kinds that change all the time.
 //!
-//! A change of a pod is written as JSON for whoever watches in JSON, but as protobuf only once for
-//! Kubernetes' own parts and us together, and reading it costs us a fraction. Messages here have the few
-//! fields that matter, by their numbers in the published API; all others are skipped unread.
+//! Kubernetes' own parts watch in this form, so that the API server writes a change once for them and us, and
+//! what we do not use of an object is skipped unread. Messages here have the few fields that matter, by their
+//! numbers in the published API.
 
 mod asking;
 mod following;
