@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::paths::{account, truth};
-use crate::rig::{self, Driver, MIB, OUT_OF_MEMORY, Rig, Share};
+use crate::rig::{self, Driver, MIB, OUT_OF_MEMORY, Rig};
 
 /// Sixteen contexts take 4,800 MiB of it.
 const LIMIT: u64 = 8192 * MIB;
@@ -107,7 +107,7 @@ fn processes_killed_at_random_leave_nothing_and_never_hold_too_much() {
         Some(role) => return work(&Driver::load(), role.parse().unwrap()),
     }
     let (processes, kills) = (16, setting("NANOGPU_KILLS", 48));
-    let rig = Rig::with("dgx-a100", "550.163.01", &[Share::memory(0, LIMIT)], |_| {});
+    let rig = Rig::with("dgx-a100", "550.163.01", &[rig::Share::memory(0, LIMIT)], |_| {});
     let quiet = |role: u64| {
         let mut command = rig.role("root", TEST, &role.to_string());
         command.stdout(Stdio::null()).spawn().unwrap()
@@ -251,26 +251,4 @@ fn processes_share_one_limit() {
             driver.allocate(1740 * MIB).unwrap();
         }
     }
-}
-
-#[test]
-fn processes_that_ended_leave_their_seats_to_those_that_follow() {
-    const TEST: &str = "processes_that_ended_leave_their_seats_to_those_that_follow";
-    if rig::role().is_some() {
-        let driver = Driver::load();
-        driver.context();
-        driver.allocate(MIB).unwrap();
-        return;
-    }
-    // Room for all of their contexts: nobody sweeps for want of it.
-    let shares = [Share::memory(0, 16_384 * MIB)];
-    let rig = Rig::with("dgx-a100", "550.163.01", &shares, |_| {});
-    for _ in 0..20 {
-        rig.run(TEST, "one after another");
-    }
-    let bytes = std::fs::read(rig.path("root/pages/0.counters")).unwrap();
-    let at = std::mem::offset_of!(page::CountersPage, high);
-    let high = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-    // Every claim adds all of them up.
-    assert_eq!(high, 8, "seats that were ever used");
 }
