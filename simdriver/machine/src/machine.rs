@@ -314,7 +314,9 @@ impl Machine {
                     let _ = word.compare_exchange(*claim, 0, Ordering::AcqRel, Ordering::Acquire);
                     crate::wait::wake_all(self.state);
                 }
-                life if on_host && self.has_entered(slot) => {
+                // Between claiming a slot and entering it there is what a dead one left.
+                _ if !self.has_entered(slot) => crate::roster::leave(change, slot),
+                life if on_host => {
                     let pid = match life {
                         Life::Mine => std::process::id(),
                         Life::Alive(pid) => pid,

@@ -86,15 +86,29 @@ impl Locks {
     /// Takes a slot that nobody has, or whose process has ended: the work of that one must be
     /// cleared away before the slot is used.
     pub(crate) fn claim(&self, state: &State, identity: u64) -> Option<usize> {
+        self.claim_in_steps(state, identity, || {})
+    }
+
+    /// The same, with something done between any two steps that others can see.
+    fn claim_in_steps(&self, state: &State, identity: u64, between: impl Fn()) -> Option<usize> {
+        let change = |slot: &Slot, from: u64, to: u64| {
+            slot.claim.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        };
         for (place, slot) in state.slots.iter().enumerate() {
             let before = get(&slot.claim);
-            if before == identity || !self.take(place) {
+            let dead = || before != identity && self.holder(place).is_none();
+            // A dead one's claim goes before its byte is taken: with both, it would seem to live
+            // and to hold again what others were given since.
+            if before != 0 && !(dead() && change(slot, before, 0)) {
                 continue;
             }
+            between();
+            if !self.take(place) {
+                continue;
+            }
+            between();
             // Two threads or libraries of one process can both hold the byte: the claim decides.
-            let claimed =
-                slot.claim.compare_exchange(before, identity, Ordering::AcqRel, Ordering::Acquire);
-            if claimed.is_ok() {
+            if change(slot, 0, identity) {
                 state.header.slots_used.fetch_max(wide(place + 1), Ordering::AcqRel);
                 return Some(place);
             }
@@ -138,4 +152,59 @@ fn range(kind: libc::c_int, place: usize) -> libc::flock {
     lock.l_start = libc::off_t::try_from(place.min(SLOTS)).unwrap_or_default();
     lock.l_len = 1;
     lock
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::{Choices, Description, Machine};
+
+    const DEAD: u64 = 3;
+
+    #[test]
+    fn a_dead_one_never_seems_to_live_while_its_slot_is_claimed() {
+        let folder = tempfile::tempdir().unwrap();
+        let description = Description::from_profile("vm-x4", &Choices::default()).unwrap();
+        let state = Machine::create(folder.path(), &description).unwrap().state;
+        // Who made the machine has the first.
+        let slot = &state.slots[1];
+        slot.claim.store(DEAD, Ordering::Release);
+        // Other words of the shared memory serve to tell the two processes' steps apart.
+        let (step, seen) = (&state.slots[2].name.joined, &state.slots[2].name.group);
+        let pass = |from: &AtomicU64, value: u64| {
+            while from.load(Ordering::Acquire) < value {
+                std::thread::yield_now();
+            }
+        };
+        // SAFETY: the child takes a slot, which depends on no other thread, and then ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let locks = Locks::open(folder.path());
+            let claimed = locks.as_ref().ok().and_then(|locks| {
+                locks.claim_in_steps(state, 5, || {
+                    let now = step.fetch_add(1, Ordering::AcqRel) + 1;
+                    pass(seen, now);
+                })
+            });
+            step.store(if claimed == Some(1) { 3 } else { 4 }, Ordering::Release);
+            pass(seen, 3);
+            // SAFETY: ends this process and nothing else.
+            unsafe { libc::_exit(0) };
+        }
+        let locks = Locks::open(folder.path()).unwrap();
+        let mut lives = Vec::new();
+        for now in 1..=3 {
+            pass(step, now);
+            lives.push((get(&slot.claim), locks.life(1, slot, 7)));
+            seen.store(now, Ordering::Release);
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child; `status` is a local that lives through the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        let pid = u32::try_from(child).unwrap();
+        assert_eq!(lives, [(0, Life::Free), (0, Life::Free), (5, Life::Alive(pid))]);
+        assert_eq!(get(step), 3, "it got the slot of the dead one");
+    }
 }

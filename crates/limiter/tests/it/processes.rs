@@ -1,5 +1,6 @@
 //! Several processes of one container: forks, execs, and deaths at any moment.
 
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -91,6 +92,44 @@ fn work(driver: &Driver, seed: u64) {
     }
 }
 
+/// Processes that would work for ever, also after a test that failed.
+struct Living(Vec<Child>);
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What the driver lists, and what the account has, process by process.
+fn who_holds(rig: &Rig) -> String {
+    let bytes = std::fs::read(rig.path("root/pages/0.counters")).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let begin = std::mem::offset_of!(page::CountersPage, seats);
+    let seats = (begin..bytes.len()).step_by(size_of::<page::Seat>()).map(|seat| {
+        let owner = word(seat + std::mem::offset_of!(page::Seat, owner));
+        (owner >> 32, word(seat + std::mem::offset_of!(page::Seat, memory)))
+    });
+    let mut text = String::new();
+    for (pid, memory) in seats.filter(|seat| *seat != (0, 0)) {
+        let _ = writeln!(text, "seat    {pid:>8x} {:>6} MiB", memory / MIB);
+    }
+    for process in rig.machine().running().unwrap() {
+        let memory: u64 = process.holds.iter().map(|holding| holding.memory).sum();
+        let contexts: usize = process.holds.iter().map(|holding| holding.contexts).sum();
+        let _ = writeln!(
+            text,
+            "process {:>8x} {:>6} MiB, {contexts} contexts",
+            process.pid,
+            memory / MIB
+        );
+    }
+    text
+}
+
 #[test]
 fn processes_killed_at_random_leave_nothing_and_never_hold_too_much() {
     const TEST: &str = "processes_killed_at_random_leave_nothing_and_never_hold_too_much";
@@ -113,30 +152,30 @@ fn processes_killed_at_random_leave_nothing_and_never_hold_too_much() {
         command.stdout(Stdio::null()).spawn().unwrap()
     };
     let mut chance = Chance(7);
-    let mut living: Vec<Child> = (0..processes).map(quiet).collect();
+    let mut living = Living((0..processes).map(quiet).collect());
     let (mut samples, mut highest) = (0_u64, 0);
     for round in 0..kills {
         let pause = Duration::from_millis(chance.below(60));
         let until = Instant::now() + pause;
         loop {
             let held = rig.truth(0);
-            assert!(held <= LIMIT, "{} MiB are held", held / MIB);
+            assert!(held <= LIMIT, "{} MiB are held\n{}", held / MIB, who_holds(&rig));
             (samples, highest) = (samples + 1, held.max(highest));
             if Instant::now() >= until {
                 break;
             }
         }
         let victim = usize::try_from(chance.below(processes)).unwrap();
-        assert_eq!(living[victim].try_wait().unwrap(), None, "it would work for ever");
-        living[victim].kill().unwrap();
-        living[victim].wait().unwrap();
-        living[victim] = quiet(1000 + round);
+        let victim = &mut living.0[victim];
+        assert_eq!(victim.try_wait().unwrap(), None, "it would work for ever");
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        *victim = quiet(1000 + round);
     }
-    for mut child in living {
+    for child in &mut living.0 {
         assert_eq!(child.try_wait().unwrap(), None, "it would work for ever");
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
+    drop(living);
     assert_eq!(rig.truth(0), 0);
     assert!(highest > LIMIT / 2, "the limit was not tried: {} MiB", highest / MIB);
     rig.run(TEST, "last");
