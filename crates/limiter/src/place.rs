@@ -10,6 +10,9 @@ use crate::{log, process, sys};
 /// The most devices a container can have.
 pub(crate) const MOST: usize = 64;
 
+/// Once in so many seats it is looked whether those before can be used again.
+const SWEEP: usize = 8;
+
 /// A device of the container.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -188,7 +191,14 @@ impl Place {
             found.owner == who.owner && found.namespace == who.namespace && program
         };
         account.sweep(who.owner, before);
-        let mut taken = account.sit(who);
+        let mut taken = account.sit_again(who);
+        // Every claim adds up all seats that were ever used. So before there are more of them, the dead leave theirs;
+        // not each time, as looking who lives takes longer the more there are.
+        if taken.is_none() && account.reach().is_multiple_of(SWEEP) {
+            account.sweep(who.owner, process::gone);
+            taken = account.sit_again(who);
+        }
+        taken = taken.or_else(|| account.sit(who));
         if taken.is_none() {
             account.sweep(who.owner, process::gone);
             taken = account.sit(who);

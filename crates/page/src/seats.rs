@@ -117,12 +117,26 @@ impl<'a> Account<'a> {
         self.seats.get(..high.min(self.seats.len())).unwrap_or_default()
     }
 
+    /// How many seats were ever used. Everybody adds them all up.
+    pub fn reach(self) -> usize {
+        self.used().len()
+    }
+
     /// A seat for a process, or `None` if all are taken. It is taken first, as a sweeper does, and
     /// described after, so that who is late describes nobody else's seat. Callers hold the page's lock,
     /// so that the namespace and the owner that are seen in a seat belong together.
     pub fn sit(self, who: Resident) -> Option<&'a Seat> {
+        self.sit_in(self.seats, who)
+    }
+
+    /// The same, but only a seat that was used before.
+    pub fn sit_again(self, who: Resident) -> Option<&'a Seat> {
+        self.sit_in(self.used(), who)
+    }
+
+    fn sit_in(self, seats: &'a [Seat], who: Resident) -> Option<&'a Seat> {
         let sitting = who.owner.0 | SWEEPING;
-        for (place, seat) in self.seats.iter().enumerate() {
+        for (place, seat) in seats.iter().enumerate() {
             let change = |from: u64, to: u64| {
                 seat.owner.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
             };
@@ -287,6 +301,18 @@ pub(crate) mod tests {
             assert_eq!(account.sweep(who(2).owner, |found| found == who(1)), 1);
             assert_eq!((account.held(), page.past[0].load(Ordering::SeqCst)), (0, 3));
             assert!(account.sit(who(3)).is_some());
+        }
+
+        #[test]
+        fn a_seat_that_was_left_is_used_before_another() {
+            let page = Page::new(3);
+            let account = page.account();
+            assert!(account.sit_again(who(1)).is_none());
+            let one = account.sit(who(1)).unwrap();
+            assert!(account.sit_again(who(2)).is_none());
+            assert!(account.empty(one, who(1).owner, who(2).owner));
+            assert!(account.sit_again(who(2)).is_some_and(|seat| core::ptr::eq(seat, one)));
+            assert_eq!(account.reach(), 1);
         }
 
         #[test]
