@@ -45,7 +45,7 @@ fn answer(stream: TcpStream) -> Result<()> {
         let body = String::from_utf8_lossy(&body);
         let names = names(&body);
         let answer = if first.contains("/filter") {
-            format!("{{\"NodeNames\":[{}]}}", first(names, NAMED))
+            format!("{{\"NodeNames\":[{}]}}", foremost(names, NAMED))
         } else {
             scored(names)
         };
@@ -67,7 +67,7 @@ fn names(body: &str) -> &str {
 }
 
 /// The first so many of them.
-fn first(names: &str, most: usize) -> &str {
+fn foremost(names: &str, most: usize) -> &str {
     let end = names.match_indices(',').nth(most - 1).map_or(names.len(), |(at, _)| at);
     &names[..end]
 }
@@ -81,7 +81,7 @@ fn scored(names: &str) -> String {
 fn names_are_what_came() {
     let body = r#"{"Pod":{"metadata":{"name":"p"}},"Nodes":null,"NodeNames":["a","b"]}"#;
     assert_eq!(names(body), r#""a","b""#);
-    assert_eq!(first(names(body), 1), r#""a""#);
-    assert_eq!(first(names(body), 2), r#""a","b""#);
+    assert_eq!(foremost(names(body), 1), r#""a""#);
+    assert_eq!(foremost(names(body), 2), r#""a","b""#);
     assert_eq!(scored(names(body)), r#"[{"Host":"a","Score":0},{"Host":"b","Score":0}]"#);
 }
