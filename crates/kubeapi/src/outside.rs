@@ -181,21 +181,9 @@ fn told(error: &dyn std::error::Error) -> String {
 impl Outside for Kube {
     fn bind(&self, binding: Binding) -> BoxFuture<'_, BindingOutcome> {
         Box::pin(async move {
-            let Binding { pod, version, node, annotations, labels } = binding;
-            let body = json!({
-                "apiVersion": "v1",
-                "kind": "Binding",
-                "metadata": {
-                    "name": pod.name, "namespace": pod.namespace, "uid": pod.uid,
-                    "resourceVersion": version, "annotations": annotations, "labels": labels,
-                },
-                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-            });
-            let pods = self.pods_of(&pod.namespace);
-            let params = PostParams::default();
-            let sent = pods.create_subresource::<_, Status>("binding", &pod.name, &params, &body);
-            match self.within(sent).await {
-                Ok(_) => BindingOutcome::Bound,
+            let pods = Request::new(Pod::url_path(&(), Some(&binding.pod.namespace)));
+            match self.within(protobuf::bind(&self.client, &pods, binding)).await {
+                Ok(()) => BindingOutcome::Bound,
                 Err(Failure::Told(status)) => match status.code {
                     409 => BindingOutcome::Conflict(status.message),
                     404 => BindingOutcome::Gone,

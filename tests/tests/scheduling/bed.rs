@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use stories::shipped::{self, SECOND};
 use testbed::{Cluster, FakeNodes, Options, Session};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+use tokio::time::MissedTickBehavior;
 
 pub(crate) const NODES: usize = 4;
 pub(crate) const CARDS: usize = 4;
@@ -356,19 +357,26 @@ pub(crate) async fn account(cluster: &Cluster, session: &Session) -> Result<()> 
     Ok(())
 }
 
-/// Plays the agents of these nodes: renews their Leases.
+/// Plays the agents of these nodes: at first all beat at once, then each once in `period` and evenly over
+/// that time, as agents do that were not all started together.
 pub(crate) fn agents(
     session: Session,
     silenced: Arc<Mutex<BTreeSet<String>>>,
     nodes: Vec<String>,
-    pause: Duration,
+    period: Duration,
 ) {
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let leases: Api<Lease> = Api::namespaced(session.client(), NAMESPACE);
-            loop {
+            let each = period / u32::try_from(nodes.len().max(1)).unwrap_or(u32::MAX);
+            let mut beats = tokio::time::interval(each);
+            beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            for round in 0_u64.. {
                 for node in &nodes {
+                    if round > 0 {
+                        beats.tick().await;
+                    }
                     if silenced.lock().unwrap().contains(node) {
                         continue;
                     }
@@ -381,7 +389,6 @@ pub(crate) fn agents(
                     let params = PatchParams::apply("agents").force();
                     let _ = leases.patch(node, &params, &Patch::Apply(lease)).await;
                 }
-                tokio::time::sleep(pause).await;
             }
         });
     });
@@ -402,15 +409,25 @@ impl Scheduler {
     /// The same, built for speed: for measuring.
     pub(crate) async fn start_fast(cluster: &Cluster, more: &[&str]) -> Result<Self> {
         let program = fast_program().await?;
-        Self::start_program(&program, cluster, &[&["--anonymous-read"], more].concat())
+        Self::start_program(&program, cluster, &[&["--anonymous-read"], more].concat(), &[])
+    }
+
+    /// One that lets everyone read, with these variables in its environment.
+    pub(crate) fn start_in(cluster: &Cluster, env: &[(&str, &Path)]) -> Result<Self> {
+        Self::start_program(&program()?, cluster, &["--anonymous-read"], env)
     }
 
     /// One whose API wants a token of those who read.
     pub(crate) fn start_for_tokens(cluster: &Cluster, more: &[&str]) -> Result<Self> {
-        Self::start_program(&program()?, cluster, more)
+        Self::start_program(&program()?, cluster, more, &[])
     }
 
-    fn start_program(program: &Path, cluster: &Cluster, more: &[&str]) -> Result<Self> {
+    fn start_program(
+        program: &Path,
+        cluster: &Cluster,
+        more: &[&str],
+        env: &[(&str, &Path)],
+    ) -> Result<Self> {
         let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = std::fs::OpenOptions::new()
             .create(true)
@@ -424,6 +441,7 @@ impl Scheduler {
             .args(more)
             .env_remove("KUBECONFIG")
             .env_remove("PORT")
+            .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -6,6 +6,8 @@ mod admission;
 #[cfg(test)]
 mod bed;
 #[cfg(test)]
+mod clock;
+#[cfg(test)]
 mod deployed;
 #[cfg(test)]
 mod load;

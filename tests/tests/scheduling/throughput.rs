@@ -33,6 +33,11 @@ const BEFORE: &str = "127.0.0.1:39996";
 /// How often each arm has its turn, unless `NANOGPU_LOAD_TURNS` says otherwise.
 const TURNS: usize = 2;
 
+/// Whether this arm is compared: all are, unless `NANOGPU_LOAD_ARMS` names some.
+fn wanted(arm: &str) -> bool {
+    std::env::var("NANOGPU_LOAD_ARMS").map_or(true, |arms| arms.split(',').any(|name| name == arm))
+}
+
 fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -83,7 +88,6 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
     let cluster = tokio::task::spawn_blocking(move || Cluster::for_tests(options)).await??;
     let session = cluster.session()?;
     bed::rights(cluster, &session).await?;
-    nothing::serve(cluster.listen(NOTHING)?);
     let silenced: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     bed::agents(session.clone(), silenced, bed::names_of(nodes), Duration::from_secs(10));
     let program = bed::fast_program().await?;
@@ -92,34 +96,40 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
     let put = |name: &str, program: &Path, address: &str, options: &[&str]| {
         Ours::put(cluster, &kubeconfig, name, program, address, options)
     };
-    let ours = put("nanogpu-scheduler", &program, bed::EXTENDER, &[])?;
-    let naming_all = put("naming-all", &program, NAMING_ALL, &["--offer", "0"])?;
-    let mutual = put("mutual", &program, MUTUAL[1], &["--secure-address", MUTUAL[0]])?;
-    // It makes its certificates when it first starts.
-    mutual.start_again(nodes).await?;
-    let files = tempfile::tempdir()?;
-    let mutual_config = mutual::config(&session, files.path(), MUTUAL[0]).await?;
     let at = |address: &str| CONFIG.replace(bed::EXTENDER, address);
-    let mut arms = vec![
-        Arm { name: "without", config: without_extender()?, ours: None },
-        Arm { name: "nothing", config: with_nothing()?, ours: None },
-        Arm { name: "ours", config: CONFIG.to_owned(), ours: Some(ours) },
-        Arm { name: "naming all", config: at(NAMING_ALL), ours: Some(naming_all) },
-        Arm { name: "mutual", config: mutual_config, ours: Some(mutual) },
-    ];
+    let files = tempfile::tempdir()?;
+    // Those not wanted are not even put there: they would watch, and lead.
+    let mut arms = vec![Arm { name: "without", config: without_extender()?, ours: None }];
+    if wanted("nothing") {
+        nothing::serve(cluster.listen(NOTHING)?);
+        arms.push(Arm { name: "nothing", config: with_nothing()?, ours: None });
+    }
+    if wanted("ours") {
+        let ours = put("nanogpu-scheduler", &program, bed::EXTENDER, &[])?;
+        arms.push(Arm { name: "ours", config: CONFIG.to_owned(), ours: Some(ours) });
+    }
+    if wanted("naming all") {
+        let ours = put("naming-all", &program, NAMING_ALL, &["--offer", "0"])?;
+        arms.push(Arm { name: "naming all", config: at(NAMING_ALL), ours: Some(ours) });
+    }
+    if wanted("mutual") {
+        let ours = put("mutual", &program, MUTUAL[1], &["--secure-address", MUTUAL[0]])?;
+        // It makes its certificates when it first starts.
+        ours.start_again(nodes).await?;
+        let config = mutual::config(&session, files.path(), MUTUAL[0]).await?;
+        ours.stop()?;
+        arms.push(Arm { name: "mutual", config, ours: Some(ours) });
+    }
     if let Some(program) = std::env::var_os("NANOGPU_LOAD_BEFORE") {
         let before = put("before", Path::new(&program), BEFORE, &[])?;
         arms.push(Arm { name: "before", config: at(BEFORE), ours: Some(before) });
     }
-    if let Ok(wanted) = std::env::var("NANOGPU_LOAD_ARMS") {
-        let always = ["without", "before"];
-        arms.retain(|arm| always.contains(&arm.name) || wanted.split(',').any(|n| n == arm.name));
-    }
     for shapes in [1, 20] {
         let mut turns: BTreeMap<&str, Vec<Turn>> = BTreeMap::new();
-        // In turns: what else the machine does changes over minutes.
-        for _ in 0..number("NANOGPU_LOAD_TURNS").unwrap_or(TURNS) {
-            for arm in &arms {
+        // In turns: what else the machine does changes over minutes. And not always in the same order: what
+        // one turn leaves behind is the next one's load.
+        for first in 0..number("NANOGPU_LOAD_TURNS").unwrap_or(TURNS) {
+            for arm in arms.iter().cycle().skip(first % arms.len()).take(arms.len()) {
                 // Nobody pays for another arm's nanogpu-scheduler.
                 arms.iter().filter_map(|arm| arm.ours.as_ref()).try_for_each(Ours::stop)?;
                 if let Some(ours) = &arm.ours {
@@ -264,13 +274,12 @@ async fn turn(cluster: &Cluster, session: &Session, shapes: usize, count: usize)
     let before = processors(cluster)?;
     cluster.resume(&scheduler)?;
     let started = Instant::now();
-    let unbound = ListParams::default().fields("spec.nodeName=");
-    loop {
-        let left = pods.list_metadata(&unbound).await?.items.len();
-        if left == 0 {
-            break;
-        }
-        ensure!(started.elapsed() < Duration::from_mins(5), "{left} pods are left");
+    // One of them is enough to know: all of them, ten times a second, would be a load of its own, and more
+    // of it the longer an arm takes.
+    let unbound = ListParams::default().fields("spec.nodeName=").limit(1);
+    while let Some(left) = pods.list_metadata(&unbound).await?.items.pop() {
+        let name = left.metadata.name.unwrap_or_default();
+        ensure!(started.elapsed() < Duration::from_mins(5), "pod {name} is left");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let took = started.elapsed();

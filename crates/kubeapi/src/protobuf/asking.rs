@@ -115,7 +115,8 @@ async fn answer(client: &Client, asked: http::Request<Vec<u8>>) -> kube::Result<
     Ok(body(client, asked).await?.collect().await?.to_bytes())
 }
 
-async fn body(client: &Client, mut asked: http::Request<Vec<u8>>) -> kube::Result<Body> {
+/// Asks, and gives the answer's body, if it is no error and in our form.
+pub(super) async fn body(client: &Client, mut asked: http::Request<Vec<u8>>) -> kube::Result<Body> {
     asked.headers_mut().insert(ACCEPT, HeaderValue::from_static(FORM));
     let (head, body) = client.send(asked.map(Body::from)).await?.into_parts();
     let form = head.headers.get(CONTENT_TYPE).and_then(|form| form.to_str().ok());

@@ -1,10 +1,12 @@
-//! What the API server says in protobuf, for the kinds that change all the time.
+//! What the API server says in protobuf, for the kinds that change all the time, and the Binding, which is what
+//! we write most.
 //!
 //! Kubernetes' own parts watch in this form, so that the API server writes a change once for them and us, and
 //! what we do not use of an object is skipped unread. Messages here have the few fields that matter, by their
 //! numbers in the published API.
 
 mod asking;
+mod binding;
 mod following;
 mod leases;
 mod pods;
@@ -13,6 +15,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 pub(crate) use asking::{get, list};
+pub(crate) use binding::bind;
 pub(crate) use following::Following;
 pub(crate) use leases::read_lease;
 pub(crate) use pods::{read_pod, uid_of};
@@ -25,8 +28,18 @@ const MAGIC: &[u8] = b"k8s\0";
 /// An object with its kind around it.
 #[derive(Clone, PartialEq, Message)]
 struct Envelope {
+    #[prost(message, optional, tag = "1")]
+    kind: Option<Kind>,
     #[prost(bytes = "bytes", tag = "2")]
     raw: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Kind {
+    #[prost(string, tag = "1")]
+    api_version: String,
+    #[prost(string, tag = "2")]
+    kind: String,
 }
 
 /// A list of anything.
@@ -113,6 +126,13 @@ fn open(sent: &Bytes) -> Result<Bytes, prost::DecodeError> {
     }
 }
 
+/// Puts an object into its envelope.
+fn close(api_version: &str, kind: &str, object: &impl Message) -> Vec<u8> {
+    let kind = Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
+    let envelope = Envelope { kind: Some(kind), raw: object.encode_to_vec().into() };
+    [MAGIC, &envelope.encode_to_vec()].concat()
+}
+
 /// Nothing instead of the empty text, which is how protobuf spells absence.
 fn some(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
@@ -125,8 +145,11 @@ mod tests {
     #[test]
     fn an_object_is_taken_out_of_its_envelope() {
         let inside = Bytes::from_static(b"inside");
-        let sent = [MAGIC, &Envelope { raw: inside.clone() }.encode_to_vec()].concat();
+        let sent = [MAGIC, &Envelope { kind: None, raw: inside.clone() }.encode_to_vec()].concat();
         assert_eq!(open(&sent.into()).unwrap(), inside);
+        let version = Version { resource_version: "7".to_owned() };
+        let closed = Bytes::from(close("v1", "Pod", &version));
+        assert_eq!(Version::decode(open(&closed).unwrap()).unwrap(), version);
         assert_eq!(open(&inside).unwrap(), inside);
         assert!(open(&Bytes::from_static(b"k8s\0\xff")).is_err());
     }

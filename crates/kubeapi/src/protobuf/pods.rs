@@ -85,21 +85,21 @@ struct Pod {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Metadata {
+pub(super) struct Metadata {
     #[prost(string, tag = "1")]
-    name: String,
+    pub(super) name: String,
     #[prost(string, tag = "3")]
-    namespace: String,
+    pub(super) namespace: String,
     #[prost(string, tag = "5")]
-    uid: String,
+    pub(super) uid: String,
     #[prost(string, tag = "6")]
-    resource_version: String,
+    pub(super) resource_version: String,
     #[prost(message, optional, tag = "9")]
-    deletion_timestamp: Option<Time>,
+    pub(super) deletion_timestamp: Option<Time>,
     #[prost(btree_map = "string, string", tag = "11")]
-    labels: BTreeMap<String, String>,
+    pub(super) labels: BTreeMap<String, String>,
     #[prost(btree_map = "string, string", tag = "12")]
-    annotations: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
