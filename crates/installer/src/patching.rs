@@ -33,7 +33,8 @@ pub fn patch(tree: &Tree, options: &Patch, say: Say) -> anyhow::Result<()> {
     let plan = planned(tree, &original, &ours, &certificates)?;
     if !options.no_verify {
         // A kube-scheduler that asks somebody who does not answer lets no pod with a card start.
-        probe::extender(&ours, &certificates).context("nothing was changed")?;
+        probe::extender(&ours, &certificates, &options.checking, say)
+            .context("nothing was changed")?;
     }
     let after = Digest::of(plan.manifest.as_bytes());
     let done = journal.as_ref().is_some_and(|journal| {

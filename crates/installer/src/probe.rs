@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
@@ -17,13 +18,23 @@ use rustls::{
 };
 use serde_json::Value;
 
+use crate::Say;
 use crate::journal::Digest;
+use crate::options::Checking;
 use crate::watching::Seen;
 
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long nanogpu-scheduler may take to answer, if not even less is asked for: it may just be
+/// starting, or the node learning behind which address it is.
+const STARTING: Duration = Duration::from_secs(30);
+/// How long to wait before nanogpu-scheduler is asked again.
+const PAUSE: Duration = Duration::from_millis(500);
 /// What is asked of nanogpu-scheduler: a pod that asks for nothing, on no node. It remembers nothing.
 const NOTHING: &str = r#"{"Pod":{"metadata":{"name":"nanogpu-install","namespace":"kube-system","uid":"nanogpu-install"},"spec":{"containers":[]}},"NodeNames":[]}"#;
+
+/// How to speak TLS, and to whom.
+type Tls = (Arc<ClientConfig>, ServerName<'static>);
 
 /// An address, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +65,13 @@ pub fn health(url: &str) -> anyhow::Result<Seen> {
 }
 
 /// Asks nanogpu-scheduler a question that changes nothing, as kube-scheduler would: with the
-/// certificates of `settings`' extender.
-pub fn extender(settings: &Value, certificates: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
+/// certificates of `settings`' extender. Asks again for a while if there is no answer.
+pub fn extender(
+    settings: &Value,
+    certificates: &BTreeMap<String, Vec<u8>>,
+    checking: &Checking,
+    say: Say,
+) -> anyhow::Result<()> {
     let extender = &settings["extenders"][0];
     let prefix = extender["urlPrefix"].as_str().context("the extender has no urlPrefix")?;
     let address = Address::read(&format!("{}/filter-dryrun", prefix.trim_end_matches('/')))?;
@@ -65,15 +81,31 @@ pub fn extender(settings: &Value, certificates: &BTreeMap<String, Vec<u8>>) -> a
     } else {
         None
     };
-    let answer = ask(&address, tls, "POST", NOTHING)
-        .with_context(|| format!("nanogpu-scheduler does not answer at {prefix}"))?;
-    if answer.status != 200 {
-        bail!(
-            "nanogpu-scheduler at {prefix} is not ready: {} {}",
-            answer.status,
-            answer.body.trim()
-        );
+    let within = STARTING.min(Duration::from_secs(checking.within));
+    let started = Instant::now();
+    let mut told = false;
+    loop {
+        let Err(why) = answers(&address, tls.clone(), prefix) else { return Ok(()) };
+        if started.elapsed() + PAUSE >= within {
+            bail!("{why:#} (asked for {} seconds)", within.as_secs());
+        }
+        if !told {
+            say(&format!("{why:#}; asked again for {} seconds.", within.as_secs()));
+            told = true;
+        }
+        thread::sleep(PAUSE);
     }
+}
+
+fn answers(address: &Address, tls: Option<Tls>, prefix: &str) -> anyhow::Result<()> {
+    let answer = ask(address, tls, "POST", NOTHING)
+        .with_context(|| format!("nanogpu-scheduler does not answer at {prefix}"))?;
+    ensure!(
+        answer.status == 200,
+        "nanogpu-scheduler at {prefix} is not ready: {} {}",
+        answer.status,
+        answer.body.trim()
+    );
     Ok(())
 }
 
@@ -104,12 +136,7 @@ impl Address {
     }
 }
 
-fn ask(
-    address: &Address,
-    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    method: &str,
-    body: &str,
-) -> io::Result<Answer> {
+fn ask(address: &Address, tls: Option<Tls>, method: &str, body: &str) -> io::Result<Answer> {
     let mut places = (address.host.as_str(), address.port).to_socket_addrs()?;
     let place = places.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let stream = TcpStream::connect_timeout(&place, PATIENCE)?;

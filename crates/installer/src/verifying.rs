@@ -41,7 +41,7 @@ pub fn verify(tree: &Tree, options: &Verify, say: Say) -> anyhow::Result<()> {
 /// Waits until kube-scheduler runs with our manifest; if it does not, everything is undone.
 pub fn settle(tree: &Tree, checking: &Checking, keep: bool, say: Say) -> anyhow::Result<()> {
     let mut journal = tree.journal()?.context("the journal is gone")?;
-    match looked(tree, checking, journal.served.clone()) {
+    match looked(tree, checking, journal.served.clone(), say) {
         Ok(()) => {
             journal.phase = Phase::Verified;
             journal.served = None;
@@ -61,9 +61,9 @@ pub fn settle(tree: &Tree, checking: &Checking, keep: bool, say: Say) -> anyhow:
     }
 }
 
-fn looked(tree: &Tree, checking: &Checking, old: Option<Digest>) -> anyhow::Result<()> {
+fn looked(tree: &Tree, checking: &Checking, old: Option<Digest>, say: Say) -> anyhow::Result<()> {
     waited(tree, checking, old)?;
-    asked(tree)
+    asked(tree, checking, say)
 }
 
 /// Waits until kube-scheduler is well, and is not the one with the certificate `old`.
@@ -100,14 +100,14 @@ pub fn url(tree: &Tree, checking: &Checking) -> anyhow::Result<String> {
 }
 
 /// Asks nanogpu-scheduler with the files kube-scheduler has.
-fn asked(tree: &Tree) -> anyhow::Result<()> {
+fn asked(tree: &Tree, checking: &Checking, say: Say) -> anyhow::Result<()> {
     let files = kept(tree)?;
     let config = files.get(CONFIG).context("kube-scheduler's configuration is gone")?;
     // In the operator's own configuration ours is the last extender.
     let mut config = yaml::read(&String::from_utf8_lossy(config))?;
     let ours = config["extenders"].as_array().and_then(|all| all.last().cloned());
     config["extenders"] = serde_json::json!([ours]);
-    probe::extender(&config, &files)
+    probe::extender(&config, &files, checking, say)
 }
 
 /// kube-scheduler's files as they are.

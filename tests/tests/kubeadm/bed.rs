@@ -46,6 +46,8 @@ pub(crate) struct Bed {
 /// How a Job ended, and what it said.
 pub(crate) struct Done {
     pub(crate) well: bool,
+    /// What its container ended with.
+    pub(crate) code: Option<i32>,
     pub(crate) said: String,
 }
 
@@ -163,10 +165,10 @@ impl Bed {
         let pods: Api<Pod> = Api::namespaced(self.session.client(), SYSTEM);
         let mine = ListParams::default().labels(&format!("job-name={name}"));
         let pods = pods.list(&mine).await?;
-        let pod = pods.items.first().context("a pod")?.name_any();
-        let said = self.session.logs(SYSTEM, &pod, "install").await?;
+        let pod = pods.items.first().context("a pod")?;
+        let said = self.session.logs(SYSTEM, &pod.name_any(), "install").await?;
         let well = job.status.is_some_and(|status| status.succeeded == Some(1));
-        Ok(Done { well, said })
+        Ok(Done { well, code: ended_with(pod), said })
     }
 
     /// The same, which must end well.
@@ -191,6 +193,11 @@ impl Bed {
         let pod = self.session.wait("default", name, "bound", has_node).await?;
         Ok(pod.annotations().get(model::names::PLACEMENT).cloned())
     }
+}
+
+fn ended_with(pod: &Pod) -> Option<i32> {
+    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    Some(container.state.as_ref()?.terminated.as_ref()?.exit_code)
 }
 
 /// The folder of our programs, built from this tree; `NANOGPU_PROGRAMS` names another, whose programs

@@ -8,6 +8,8 @@ use crate::bed::{Bed, until};
 const SHIPPED: &str = include_str!("../../../deploy/kube-scheduler/default-scheduler.yaml");
 /// How a person who is in a hurry looks at kube-scheduler.
 const SOON: [&str; 4] = ["--within", "90", "--steady", "3"];
+/// What a container ends with that was killed.
+const KILLED: i32 = 137;
 
 fn with<'a>(words: &[&'a str]) -> Vec<&'a str> {
     words.iter().copied().chain(SOON).collect()
@@ -22,7 +24,7 @@ async fn nanogpu_goes_into_the_clusters_own_scheduler_and_out_again() -> Result<
 
     // Killed right after the manifest was replaced.
     let cut = bed.install("cut-off", &with(&["patch"]), "replaced").await?;
-    ensure!(!cut.well, "{}", cut.said);
+    ensure!(cut.code == Some(KILLED), "ended with {:?}: {}", cut.code, cut.said);
     let said = bed.installed("after-the-cut", &["status"]).await?;
     ensure!(said.contains("a run was cut off; `patch` finishes it"), "{said}");
 

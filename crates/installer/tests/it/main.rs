@@ -11,3 +11,5 @@ mod manifests;
 mod patching;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod starting;

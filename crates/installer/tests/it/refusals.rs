@@ -45,7 +45,7 @@ fn machines_that_are_no_control_plane() {
 fn nobody_is_asked_who_does_not_answer() {
     let machine = Machine::new(OLD);
     machine.refuses(
-        "patch --extender http://127.0.0.1:9/scheduler",
+        "patch --extender http://127.0.0.1:9/scheduler --within 1",
         "nanogpu-scheduler does not answer",
     );
     machine.refuses("patch --extender https://127.0.0.1:9/scheduler", "give --certificates");

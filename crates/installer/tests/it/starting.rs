@@ -20,7 +20,8 @@ fn answering(answers: &'static [&'static str]) -> String {
             let health = question[..read].starts_with(b"GET /healthz");
             let status = if health { "200 OK" } else { verbs.next().unwrap() };
             let body = if status.starts_with("200") { "ok" } else { "no first sync yet" };
-            let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let _ =
+                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         }
     });
     format!("http://{address}")
