@@ -1,6 +1,7 @@
 //! A cluster without Kubernetes: the way of a pod through the pure crates.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dialect::{Asked, Settings, Written, observe, read, write};
 use ledger::{Event, Ledger, NodeFacts};
@@ -129,7 +130,14 @@ impl Cluster {
         bound.node = Some(placement.node().clone());
         bound.annotations.extend(written.annotations.clone());
         bound.labels.extend(written.labels.clone());
+        let reserved = self.ledger.node(placement.node()).cloned();
         self.see(&bound);
+        let same = reserved.zip(self.ledger.node(placement.node()));
+        assert!(
+            same.is_some_and(|(reserved, seen)| Arc::ptr_eq(&reserved, seen)),
+            "pod {} is seen to hold otherwise than what was reserved for it",
+            pod.id
+        );
         Outcome::Runs(Box::new(Running { asked, placement, written }))
     }
 

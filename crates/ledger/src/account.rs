@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{
-    Agent, Amount, CardModel, Claim, Cores, DeviceState, Mebibytes, Node, NodeName, Problem,
+    Agent, Amount, CardModel, Claim, Cores, DeviceState, Hold, Mebibytes, Node, NodeName, Problem,
     Tickets,
 };
 
@@ -14,8 +14,8 @@ use crate::{Entry, Ledger, STALE_AFTER_MILLIS};
 /// What each namespace holds of each card model, over all nodes.
 pub(crate) type Spending = BTreeMap<String, BTreeMap<CardModel, Total>>;
 
-/// A sum over nodes, so wide that it cannot saturate: only then does taking a node's part out
-/// again leave exactly the rest.
+/// A sum over nodes, so wide that it cannot saturate: only then does taking a part out again
+/// leave exactly the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Total {
     cards: u128,
@@ -24,10 +24,15 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    fn shift(&mut self, amount: &Amount, by: impl Fn(u128, u128) -> u128) {
-        self.cards = by(self.cards, u128::from(amount.cards));
-        self.cores = by(self.cores, u128::from(amount.cores.0));
-        self.memory = by(self.memory, u128::from(amount.memory.0));
+    fn of(hold: &Hold) -> Self {
+        let Amount { cards, cores, memory } = Amount::of(hold);
+        Self { cards: cards.into(), cores: cores.0.into(), memory: memory.0.into() }
+    }
+
+    fn shift(&mut self, other: &Self, by: impl Fn(u128, u128) -> u128) {
+        self.cards = by(self.cards, other.cards);
+        self.cores = by(self.cores, other.cores);
+        self.memory = by(self.memory, other.memory);
     }
 
     /// The sum as people count it.
@@ -40,8 +45,8 @@ impl Total {
     }
 }
 
-/// What the pods of one node hold, by namespace and card model.
-type NodeSpending = BTreeMap<(String, CardModel), Amount>;
+/// What pods of one node hold, by namespace and card model.
+type NodeSpending<'a> = BTreeMap<(&'a str, &'a CardModel), Total>;
 
 impl Ledger {
     /// Computes what readers see of `name` anew. If that is what they see already, nothing changes.
@@ -51,13 +56,16 @@ impl Ledger {
         if new == entry.view {
             return;
         }
-        let before = entry.view.as_deref().map(spending).unwrap_or_default();
-        let after = new.as_deref().map(spending).unwrap_or_default();
+        let old = entry.view.clone();
         if let Some(entry) = self.nodes.get_mut(name) {
-            entry.view = new;
+            entry.view.clone_from(&new);
+        }
+        match &new {
+            Some(node) => self.listing.put(node.clone()),
+            None => self.listing.remove(name),
         }
         self.changes += 1;
-        self.respend(&before, &after);
+        self.respend(old.as_deref(), new.as_deref());
     }
 
     pub(crate) fn agent(&self, entry: &Entry) -> Agent {
@@ -105,35 +113,47 @@ impl Ledger {
         }
     }
 
-    fn respend(&mut self, before: &NodeSpending, after: &NodeSpending) {
-        let shifts = [(before, u128::saturating_sub as fn(u128, u128) -> u128)];
-        let shifts = shifts.into_iter().chain([(after, u128::saturating_add as _)]);
+    /// Counts for namespaces what a node's pods hold of it now, in the place of what they held.
+    fn respend(&mut self, old: Option<&Node>, new: Option<&Node>) {
+        // On the same cards a pod holds what it held: then only those that changed count.
+        let same_cards = old.zip(new).is_some_and(|(old, new)| {
+            old.devices.len() == new.devices.len()
+                && old.devices.iter().zip(&new.devices).all(|(a, b)| a.device == b.device)
+        });
+        let before = old.map(|node| spending(node, new.filter(|_| same_cards))).unwrap_or_default();
+        let after = new.map(|node| spending(node, old.filter(|_| same_cards))).unwrap_or_default();
+        let shifts = [(&before, u128::saturating_sub as fn(u128, u128) -> u128)];
+        let shifts = shifts.into_iter().chain([(&after, u128::saturating_add as _)]);
         for (spending, by) in shifts {
-            for ((namespace, model), amount) in spending {
-                let models = self.spending.entry(namespace.clone()).or_default();
-                models.entry(model.clone()).or_default().shift(amount, by);
+            for ((namespace, model), total) in spending {
+                let models = self.spending.entry((*namespace).to_owned()).or_default();
+                models.entry((*model).clone()).or_default().shift(total, by);
             }
         }
         for (namespace, _) in before.keys() {
-            if let Some(models) = self.spending.get_mut(namespace) {
+            if let Some(models) = self.spending.get_mut(*namespace) {
                 models.retain(|_, total| *total != Total::default());
                 if models.is_empty() {
-                    self.spending.remove(namespace);
+                    self.spending.remove(*namespace);
                 }
             }
         }
     }
 }
 
-/// What the pods on `node` hold.
-fn spending(node: &Node) -> NodeSpending {
+/// What the pods on `node` hold, but for those that are the same on `other`. Both sort them by UID.
+fn spending<'a>(node: &'a Node, other: Option<&Node>) -> NodeSpending<'a> {
+    let mut others = other.into_iter().flat_map(|other| &other.holders).peekable();
     let mut spending = NodeSpending::new();
     for holder in &node.holders {
+        while others.next_if(|other| other.pod.uid < holder.pod.uid).is_some() {}
+        if others.next_if(|other| Arc::ptr_eq(other, holder)).is_some() {
+            continue;
+        }
         let Claim::Shares(claimed) = &holder.claim else { continue };
-        for (place, hold) in node.holds(claimed).0 {
-            let model = node.devices[place].device.model.clone();
-            let amount = spending.entry((holder.pod.namespace.clone(), model)).or_default();
-            *amount = amount.plus(&Amount::of(&hold));
+        for (place, hold) in node.each_hold(claimed).0 {
+            let key = (&*holder.pod.namespace, &node.devices[place].device.model);
+            spending.entry(key).or_default().shift(&Total::of(&hold), u128::saturating_add);
         }
     }
     spending

@@ -19,6 +19,7 @@
 
 mod account;
 mod event;
+mod listing;
 mod load;
 mod quota;
 mod reserving;
@@ -37,6 +38,7 @@ pub use quota::{Quota, QuotaError};
 pub use reserving::{ReserveError, StepError};
 
 use account::Spending;
+use listing::Listing;
 use load::calmed;
 use reserving::Reservation;
 
@@ -48,6 +50,8 @@ pub const STALE_AFTER_MILLIS: u64 = 40_000;
 pub struct Ledger {
     now: Moment,
     nodes: BTreeMap<NodeName, Entry>,
+    /// What readers see of them.
+    listing: Listing,
     /// Pods seen on a node, and which.
     bound: BTreeMap<PodUid, NodeName>,
     reserved: BTreeMap<PodUid, Reservation>,
@@ -150,8 +154,7 @@ impl Ledger {
 
     /// A picture of now.
     pub fn snapshot(&self) -> Snapshot {
-        let nodes = self.nodes.values().filter_map(|entry| entry.view.clone()).collect();
-        Snapshot::sorted(nodes, Arc::new(self.quota.allowances(&self.spending)))
+        Snapshot::sorted(self.listing.share(), Arc::new(self.quota.allowances(&self.spending)))
     }
 
     /// One node as readers see it now.
@@ -266,6 +269,13 @@ impl Ledger {
         }
         let uid = holder.pod.uid.clone();
         let node = holder.node.clone();
+        if self.is_reserved_as(&holder) {
+            // It holds what was held for it: the node stays as it is.
+            self.reserved.remove(&uid);
+            self.bound.insert(uid, node);
+            self.changes += 1;
+            return;
+        }
         // Whatever we had in mind for it, this is where it is.
         self.end_reservation(&uid);
         let before = self.bound.insert(uid.clone(), node.clone());
@@ -280,10 +290,24 @@ impl Ledger {
     /// Whether the pod was seen to hold just this.
     fn holds_just(&self, holder: &Holder) -> bool {
         let uid = &holder.pod.uid;
-        let entry = self.nodes.get(&holder.node);
         !self.reserved.contains_key(uid)
             && self.bound.get(uid) == Some(&holder.node)
-            && entry.and_then(|entry| entry.holders.get(uid)).is_some_and(|held| **held == *holder)
+            && self.counts(holder)
+    }
+
+    /// Whether just this is held for the pod, which was seen on no node yet.
+    fn is_reserved_as(&self, holder: &Holder) -> bool {
+        let uid = &holder.pod.uid;
+        self.reserved.get(uid).is_some_and(|reservation| *reservation.node() == holder.node)
+            && !self.bound.contains_key(uid)
+            && self.counts(holder)
+    }
+
+    /// Whether the node counts the pod with just this.
+    fn counts(&self, holder: &Holder) -> bool {
+        let entry = self.nodes.get(&holder.node);
+        let held = entry.and_then(|entry| entry.holders.get(&holder.pod.uid));
+        held.is_some_and(|held| **held == *holder)
     }
 
     fn pod_gone(&mut self, uid: &PodUid) {

@@ -35,6 +35,10 @@ enum State {
 }
 
 impl Reservation {
+    pub(crate) fn node(&self) -> &NodeName {
+        &self.node
+    }
+
     pub(crate) fn expires_by(&self, now: Moment) -> bool {
         matches!(self.state, State::Held { until } if until <= now)
     }

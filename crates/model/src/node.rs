@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::device::{Device, Health, Mig};
+use crate::device::{Device, DeviceRef, Health, Mig};
 use crate::holder::{Claim, Claimed, Holder};
 use crate::ids::{DeviceId, NodeName, PodUid};
 use crate::peak::{Hold, Peaks, peak};
+use crate::request::Part;
 use crate::topology::Topology;
 use crate::units::{Bytes, Cores, Mebibytes, MilliCpu};
 
@@ -197,37 +198,69 @@ impl Node {
 
     /// What a claim holds of each device at its peak, by place, and what it points at in vain.
     pub fn holds(&self, claimed: &[Claimed]) -> (BTreeMap<usize, Hold>, Vec<String>) {
-        let mut missing = Vec::new();
-        let mut phases = Vec::new();
-        for container in claimed {
-            let mut of_container: BTreeMap<usize, Hold> = BTreeMap::new();
-            for (points_at, part) in &container.parts {
-                let Some(place) = self.devices.iter().position(|s| points_at.is(&s.device)) else {
-                    missing.push(points_at.to_string());
-                    continue;
-                };
-                let device = &self.devices[place].device;
-                let hold = of_container.entry(place).or_default();
-                *hold = hold.plus(&part.of(device).hold(device));
+        let (holds, missing) = self.each_hold(claimed);
+        (holds.collect(), missing)
+    }
+
+    /// The same, one device after another.
+    pub fn each_hold(
+        &self,
+        claimed: &[Claimed],
+    ) -> (impl Iterator<Item = (usize, Hold)> + use<>, Vec<String>) {
+        let hold = |place: usize, part: &Part| {
+            let device = &self.devices[place].device;
+            part.of(device).hold(device)
+        };
+        let (mut one, mut several, mut missing) = (None, BTreeMap::new(), Vec::new());
+        if let [Claimed { parts, .. }] = claimed
+            && let [(points_at, part)] = &parts[..]
+        {
+            // A part of one card for one container is what most pods have, and all pods of a node
+            // are added up whenever one changes: for these nothing is collected.
+            match self.place_of(points_at) {
+                Some(place) => one = Some((place, hold(place, part))),
+                None => missing.push(points_at.to_string()),
             }
-            phases.push((container.role, of_container));
+        } else {
+            let mut phases = Vec::new();
+            for container in claimed {
+                let mut of_container: BTreeMap<usize, Hold> = BTreeMap::new();
+                for (points_at, part) in &container.parts {
+                    let Some(place) = self.place_of(points_at) else {
+                        missing.push(points_at.to_string());
+                        continue;
+                    };
+                    let sum = of_container.entry(place).or_default();
+                    *sum = sum.plus(&hold(place, part));
+                }
+                phases.push((container.role, of_container));
+            }
+            several = peak(phases);
         }
-        (peak(phases), missing)
+        (one.into_iter().chain(several), missing)
+    }
+
+    fn place_of(&self, points_at: &DeviceRef) -> Option<usize> {
+        self.devices.iter().position(|state| points_at.is(&state.device))
     }
 
     /// Counts one more pod on it.
     pub fn count(&mut self, holder: Arc<Holder>) {
         self.free = self.free.without(&holder.host);
         for (resource, count) in &holder.tickets {
-            let tickets = self.tickets.entry(resource.clone()).or_default();
-            tickets.used = tickets.used.saturating_add(*count);
+            if !self.tickets.contains_key(resource) {
+                self.tickets.insert(resource.clone(), Tickets::default());
+            }
+            if let Some(tickets) = self.tickets.get_mut(resource) {
+                tickets.used = tickets.used.saturating_add(*count);
+            }
         }
         match &holder.claim {
             Claim::Nothing => {}
             Claim::Shares(claimed) => {
-                let (holds, missing) = self.holds(claimed);
-                for (place, hold) in &holds {
-                    self.devices[*place].used.add(hold);
+                let (holds, missing) = self.each_hold(claimed);
+                for (place, hold) in holds {
+                    self.devices[place].used.add(&hold);
                 }
                 let missing = missing.iter().map(|what| format!("{what} of {}", holder.pod));
                 self.missing.extend(missing);

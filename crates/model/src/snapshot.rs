@@ -11,7 +11,7 @@ use crate::statistics::Statistics;
 /// The cluster at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
-    nodes: Vec<Arc<Node>>,
+    nodes: Arc<Vec<Arc<Node>>>,
     allowances: Arc<BTreeMap<String, Allowance>>,
     statistics: Arc<Statistics>,
 }
@@ -24,8 +24,12 @@ impl Snapshot {
     }
 
     /// The same of nodes that are sorted by name: a ledger with thousands of them makes a picture
-    /// at every change.
-    pub fn sorted(nodes: Vec<Arc<Node>>, allowances: Arc<BTreeMap<String, Allowance>>) -> Self {
+    /// at every change, of a list that it has at hand.
+    pub fn sorted(
+        nodes: impl Into<Arc<Vec<Arc<Node>>>>,
+        allowances: Arc<BTreeMap<String, Allowance>>,
+    ) -> Self {
+        let nodes = nodes.into();
         debug_assert!(nodes.is_sorted_by(|a, b| a.name < b.name), "by name, and no name twice");
         Self { nodes, allowances, statistics: Arc::default() }
     }

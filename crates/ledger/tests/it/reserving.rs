@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ledger::{Event, Ledger};
+use model::arb::node_name;
 use model::{Claim, Claimed, DeviceRef, Health, Moment, Part, Portion, Role};
 
 use crate::build::{facts, frees, ledger, node, pod, simple, uid};
@@ -24,6 +25,29 @@ fn release_undoes_reserve() {
         ledger.release(&uid("uid-q")).unwrap_err().to_string(),
         "pod uid-q has no reservation"
     );
+}
+
+#[test]
+fn a_pod_that_is_seen_as_reserved_leaves_its_node_as_it_is() {
+    let mut ledger = ledger(vec![facts("a", 2)]);
+    let held = simple("p", "a", 0, 60, 600);
+    ledger.reserve(held.clone(), Moment(1000)).unwrap();
+    let (view, changes) = (ledger.node(&node_name("a")).cloned().unwrap(), ledger.changes());
+    ledger.apply(Event::Pod(held.clone()));
+    assert!(Arc::ptr_eq(&view, ledger.node(&node_name("a")).unwrap()));
+    // Readers are told all the same: the reservation is over.
+    assert!(ledger.changes() > changes && ledger.reservations().next().is_none());
+    assert_eq!(ledger.bound(&uid("uid-p")), Some(&node_name("a")));
+    let heard = Event::Heartbeat { node: node_name("a"), at: Moment(0) };
+    let rebuilt = Ledger::rebuild([heard, Event::Node(facts("a", 2)), Event::Pod(held)]);
+    assert_eq!(ledger.snapshot(), rebuilt.snapshot());
+    // What is seen otherwise than it was reserved counts as it is seen.
+    ledger.reserve(simple("q", "a", 1, 60, 600), Moment(1000)).unwrap();
+    ledger.apply(Event::Pod(simple("q", "a", 1, 50, 500)));
+    assert_eq!(frees(&ledger, "a"), [(40, 400), (50, 500)]);
+    ledger.apply(Event::PodGone(uid("uid-p")));
+    ledger.apply(Event::PodGone(uid("uid-q")));
+    assert_eq!(frees(&ledger, "a"), [(100, 1000), (100, 1000)]);
 }
 
 #[test]
