@@ -39,6 +39,6 @@ pub use outside::{
     Annotated, Binding, BindingOutcome, EvictionOutcome, Kube, Listed, Outside, TouchOutcome,
 };
 pub use own_node::{OwnNode, OwnNodeError};
-pub use pods::{SeenPod, UnreadPod};
+pub use pods::{Minds, SeenPod, UnreadPod};
 pub use reviews::{Caller, May, ReviewError, Reviews};
 pub use watching::{QuotaSource, Seen, Source, Watching, watch, watch_pods_on};

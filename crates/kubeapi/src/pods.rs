@@ -1,6 +1,6 @@
 //! Pods from the API, read through the model's own door.
 
-use model::pod::{PodError, WrittenPod};
+use model::pod::{Affinity, PodError, PodTerm, WrittenPod};
 use model::{NameError, NodeName, Pod, PodId};
 
 /// A pod as a watch or a read shows it.
@@ -14,10 +14,43 @@ pub struct SeenPod {
     pub nominated: Option<NodeName>,
     /// Whether others may be evicted for it.
     pub may_preempt: bool,
+    /// Which pods it would rather have near or far, once it is on a node.
+    pub minds: Minds,
     /// The runtime's IDs of its containers that run or ran last, with their names.
     pub containers: Vec<(String, String)>,
     /// Its containers that wait, with what the kubelet says about it.
     pub waiting: Vec<(String, String)>,
+}
+
+/// Which pods a pod would rather have near or far. kube-scheduler heeds that also when such a pod comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Minds {
+    /// None.
+    #[default]
+    Nobody,
+    /// Pods of its own namespace at most.
+    Namespace,
+    /// Pods of other namespaces, too.
+    Everybody,
+}
+
+impl Minds {
+    fn of(affinity: Affinity) -> Self {
+        let Affinity { pod_affinity, pod_anti_affinity } = affinity;
+        let (near, far) = (pod_affinity.unwrap_or_default(), pod_anti_affinity.unwrap_or_default());
+        let preferred = near.preferred.into_iter().chain(far.preferred).flatten();
+        // Whom it must be near to attracts it as well; whom it must be far from is no wish but a rule.
+        let terms = preferred.map(|term| term.pod_affinity_term);
+        let terms = terms.chain(near.required.into_iter().flatten());
+        let beyond = |term: PodTerm| {
+            term.namespace_selector.is_some() || term.namespaces.is_some_and(|all| !all.is_empty())
+        };
+        terms.fold(Self::Nobody, |minds, term| match minds {
+            Self::Everybody => minds,
+            _ if beyond(term) => Self::Everybody,
+            _ => Self::Namespace,
+        })
+    }
 }
 
 impl SeenPod {
@@ -30,6 +63,7 @@ impl SeenPod {
     pub(crate) fn new(mut written: WrittenPod) -> Result<Self, NameError> {
         let version = written.metadata.resource_version.take().unwrap_or_default();
         let may_preempt = written.spec.preemption_policy.as_deref() != Some("Never");
+        let minds = Minds::of(written.spec.affinity.take().unwrap_or_default());
         let status = &mut written.status;
         let nominated = status.nominated_node_name.take();
         let init = status.init_container_statuses.take().unwrap_or_default();
@@ -48,6 +82,7 @@ impl SeenPod {
             version,
             nominated: nominated.and_then(|name| NodeName::parse(&name).ok()),
             may_preempt,
+            minds,
             containers,
             waiting,
         })
@@ -99,5 +134,38 @@ mod tests {
         let text = r#"{"metadata":{"name":"a","uid":"u"},"spec":{"containers":[]}}"#;
         let seen = SeenPod::from_json(text).unwrap();
         assert!(seen.may_preempt && seen.nominated.is_none() && seen.version.is_empty());
+        assert_eq!(seen.minds, Minds::Nobody);
+    }
+
+    #[test]
+    fn whom_a_pod_would_be_near_to_or_far_from_is_known_by_namespace() {
+        let (near, far) = ("podAffinity", "podAntiAffinity");
+        let (must, rather) = ("required", "preferred");
+        let own = r#""topologyKey":"zone","labelSelector":{"matchLabels":{"app":"b"}}"#;
+        let named = r#""topologyKey":"zone","namespaces":["other"]"#;
+        let chosen = r#""topologyKey":"zone","namespaceSelector":{"matchLabels":{"a":"b"}}"#;
+        for (kind, how, terms, minds) in [
+            (near, rather, vec![own], Minds::Namespace),
+            (near, must, vec![own], Minds::Namespace),
+            (far, rather, vec![own], Minds::Namespace),
+            // What it may not be near to is refused, not weighed.
+            (far, must, vec![own, named], Minds::Nobody),
+            (near, rather, vec![named], Minds::Everybody),
+            (near, must, vec![chosen, own], Minds::Everybody),
+            (far, rather, vec![own, chosen], Minds::Everybody),
+            (far, rather, vec![], Minds::Nobody),
+        ] {
+            let term = |term: &str| match how {
+                "preferred" => format!(r#"{{"weight":1,"podAffinityTerm":{{{term}}}}}"#),
+                _ => format!("{{{term}}}"),
+            };
+            let list = terms.iter().map(|it| term(it)).collect::<Vec<_>>().join(",");
+            let text = format!(
+                r#"{{"metadata":{{"name":"a","uid":"u"}},"spec":{{"containers":[],"affinity":{{
+                    "nodeAffinity":{{"{how}DuringSchedulingIgnoredDuringExecution":[]}},
+                    "{kind}":{{"{how}DuringSchedulingIgnoredDuringExecution":[{list}]}}}}}}}}"#
+            );
+            assert_eq!(SeenPod::from_json(&text).unwrap().minds, minds, "{kind} {how} {terms:?}");
+        }
     }
 }

@@ -14,8 +14,9 @@ use crate::request::Role;
 use crate::units::{Bytes, MilliCpu};
 
 pub use written::{
-    Condition, ContainerState, ContainerStatus, Metadata, Quantities, Resources, Spec, Status,
-    Waiting, WrittenContainer, WrittenPod,
+    Affinity, Condition, ContainerState, ContainerStatus, Metadata, NamespaceSelector, PodTerm,
+    PodTerms, Quantities, Resources, Spec, Status, Waiting, WeighedPodTerm, WrittenContainer,
+    WrittenPod,
 };
 
 /// A pod.

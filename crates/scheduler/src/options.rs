@@ -65,7 +65,8 @@ pub struct Options {
     /// How cards are picked, if otherwise than nodes
     #[arg(long, value_parser = policy)]
     pub device_policy: Option<PolicyName>,
-    /// Of the nodes that can take a pod, how many are named to kube-scheduler: the best, all if 0
+    /// Of more than a hundred nodes that can take a pod, how many are named to kube-scheduler: the best; all
+    /// if 0. To pods about which it has something to say more are named
     #[arg(long, default_value_t = offer::USUAL, env = "NANOGPU_OFFER")]
     pub offer: usize,
     /// Dialects spoken; all but HAMi's and vgpu-manager's if left out

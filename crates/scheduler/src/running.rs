@@ -25,12 +25,13 @@ use crate::metrics::{Capacity, Metrics, Outcome};
 use crate::options::Options;
 use crate::peers::Peers;
 use crate::preempting::{Looked, Preempting};
-use crate::service::Service;
+use crate::service::{LastRead, Service};
 use crate::state::{Writer, WriterOptions};
 use crate::taking_over::{HeldBack, TakingOver};
 use crate::tls::Tls;
 use crate::verbs::bind::{BindOptions, Binder};
 use crate::verbs::memo::Memo;
+use crate::verbs::offer::{MANY, Offer};
 use crate::verbs::predicates::Predicates;
 use crate::waking::Waiting;
 
@@ -162,8 +163,9 @@ impl Running {
             decisions: Arc::new(Decisions::default()),
             metrics: metrics.clone(),
             memo: Memo::default(),
+            last: LastRead::default(),
             clock,
-            offer: options.offer,
+            offer: Offer { many: MANY, few: options.offer },
             strict_bind_status: options.strict_bind_status,
         });
 

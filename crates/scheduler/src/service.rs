@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use dialect::{Asked, Settings, read};
@@ -19,13 +19,13 @@ use crate::metrics::{Outcome, Reason, Shared, Verb};
 use crate::preempting::{Preempting, promised};
 use crate::state::{Handle, Picture};
 use crate::verbs::bind::{BindError, Binder, BoundPod};
-use crate::verbs::filter::{Filtered, filter};
+use crate::verbs::filter::{At, Filtered, filter};
 use crate::verbs::memo::Memo;
 use crate::verbs::names::{Listed, Names};
-use crate::verbs::offer::{has_wishes, offer};
+use crate::verbs::offer::{MANY, Offer, offer};
 use crate::verbs::predicates::Predicates;
 use crate::verbs::preempt::preempt;
-use crate::verbs::prioritize::{MANY, prioritize};
+use crate::verbs::prioritize::{Prioritized, prioritize};
 use crate::verbs::slack::slacken;
 use crate::verbs::wire::{
     Args, BindArgs, BindResult, FilterResult, PreemptArgs, PreemptResult, Scores, sentence,
@@ -71,10 +71,12 @@ pub struct Service {
     pub metrics: Shared,
     /// What was found out before.
     pub memo: Memo,
+    /// The pod that was read last.
+    pub last: LastRead,
     /// The clock.
     pub clock: Clock,
-    /// How many of the nodes that can take a pod are named to kube-scheduler; 0 is all.
-    pub offer: usize,
+    /// How many of the nodes that can take a pod are named to kube-scheduler.
+    pub offer: Offer,
     /// Whether a failed bind answers 500, as the systems we replace did.
     pub strict_bind_status: bool,
 }
@@ -87,6 +89,29 @@ enum Asks {
     Never(PodId, dialect::Refusal),
     /// It asks.
     Cards(Arc<Asked>),
+}
+
+/// The pod that was read last: filter and prioritize are asked about the same one after another.
+#[derive(Debug, Default)]
+pub struct LastRead {
+    // Held for a comparison only.
+    read: Mutex<(String, Option<Arc<Asked>>)>,
+}
+
+impl LastRead {
+    /// What the pod of this text asks, if it is the same.
+    fn of(&self, text: &str) -> Option<Arc<Asked>> {
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.1.clone().filter(|_| read.0 == text)
+    }
+
+    fn keep(&self, text: &str, asked: &Arc<Asked>) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // Into the same memory.
+        read.0.clear();
+        read.0.push_str(text);
+        read.1 = Some(asked.clone());
+    }
 }
 
 /// What is kept of a question.
@@ -148,20 +173,28 @@ impl Service {
         let allowance = self.slack(&seen, &asked.request);
         let ask = Ask { allowance: &allowance, ..Ask::new(&seen, &asked.request, self.policy) };
         let filtered = filter(&seen, &ask, &names, &self.memo);
-        let wishes = || args.pod.is_some_and(|raw| has_wishes(raw.get()));
-        let most = if filtered.fits.len() > self.offer && wishes() { 0 } else { self.offer };
-        let offered = offer(&seen, &ask, &filtered.fits, most, &self.memo);
+        let fits = filtered.fits.len();
+        let is_minded = self.handle.pods.are_minded(&asked.request.pod.namespace);
+        let most = args.pod.map_or(0, |raw| self.offer.of(fits, raw.get(), is_minded));
+        let sent = (&*self.handle.sent, self.clock.now());
+        let offered = offer(&seen, &ask, &filtered, most, &self.memo, sent);
+        if let [only] = &*offered
+            && remember == Remember::Decision
+        {
+            // There it goes, without another question.
+            self.handle.sent.send(&seen.nodes()[only.node()], &ask, sent.1);
+        }
         let (failed, failed_for_good) = filtered.reasons(&names);
         let result = FilterResult {
             nodes: args
                 .nodes
                 .as_ref()
-                .map(|nodes| offered.iter().map(|fits| nodes.items[fits.place].1).collect()),
+                .map(|nodes| offered.iter().map(|fits| nodes.items[fits.place()].1).collect()),
             names: args.names.as_ref().map(|given| {
                 if offered.len() == names.len() {
                     return given.all();
                 }
-                Listed::These(offered.iter().map(|fits| names[fits.place]).collect())
+                Listed::These(offered.iter().map(|fits| names[fits.place()]).collect())
             }),
             failed,
             failed_for_good,
@@ -203,14 +236,20 @@ impl Service {
                 let allowance = self.slack(&seen, &asked.request);
                 let ask =
                     Ask { allowance: &allowance, ..Ask::new(&seen, &asked.request, self.policy) };
-                prioritize(&seen, &ask, &names, &self.memo)
+                let sent = (&*self.handle.sent, self.clock.now());
+                let Prioritized { scores, best } =
+                    prioritize(&seen, &ask, &names, &self.memo, sent);
+                if let Some(best) = best {
+                    self.handle.sent.send(&seen.nodes()[best], &ask, sent.1);
+                }
+                scores
             }
             Ok(Asks::Nothing | Asks::Never(..)) => vec![0; names.len()],
             Err(error) => return plain(400, &error),
         };
         // Who is not listed has no points: of many nodes those are not sent.
         let all = names.len() <= MANY;
-        let scores = names.into_iter().zip(scores).filter(|(_, score)| all || *score > 0);
+        let scores = names.iter().copied().zip(scores).filter(|(_, score)| all || *score > 0);
         let scores = Scores(scores.collect());
         Answer { status: 200, body: scores.write(args.is_plain()) }
     }
@@ -226,6 +265,7 @@ impl Service {
             }
         };
         let bound = self.binder.bind(&args).await;
+        self.handle.sent.forget(&args.pod_uid);
         let outcome = match &bound {
             Ok(_) => "bound",
             Err(error) => error.code(),
@@ -323,11 +363,11 @@ impl Service {
             let Some(seen) = seen else {
                 return Answer::json(200, &FilterResult::error(NO_POD.to_owned()));
             };
-            let node = filtered.name(filtered.fits[best]).clone();
+            let node = filtered.name(best).clone();
             let decided = self.predicates.predicate(asked.clone(), Arc::new(seen), node.clone());
             match decided.await {
                 Ok(()) => {
-                    let place = filtered.fits[best].place;
+                    let place = best.place();
                     tracing::info!(pod = %asked.request.pod, node = %node, "predicated");
                     if let (Some(list), Some(nodes)) = (&mut result.nodes, &args.nodes) {
                         list.push(nodes.items[place].1);
@@ -335,9 +375,9 @@ impl Service {
                     if let Some(list) = &mut result.names {
                         *list = Listed::These(vec![names[place]]);
                     }
-                    let others = filtered.fits.iter().filter(|other| other.place != place);
+                    let others = filtered.fits.iter().filter(|other| other.place() != place);
                     failed.extend(others.map(|other| {
-                        (names[other.place], "the pod has been promised to another node".into())
+                        (names[other.place()], "the pod has been promised to another node".into())
                     }));
                 }
                 Err(error) => {
@@ -353,20 +393,16 @@ impl Service {
         answer
     }
 
-    /// The place in `fits` of the best node.
-    fn best(&self, asked: &Asked, names: &[&str]) -> (Option<usize>, Filtered, Arc<Picture>) {
+    /// The best node, if any fits.
+    fn best(&self, asked: &Asked, names: &[&str]) -> (Option<At>, Filtered, Arc<Picture>) {
         let picture = self.handle.picture();
         let seen = picture.seen_by(&asked.request);
         let allowance = self.slack(&seen, &asked.request);
         let ask = Ask { allowance: &allowance, ..Ask::new(&seen, &asked.request, self.policy) };
         let filtered = filter(&seen, &ask, names, &self.memo);
-        let fitting: Vec<&str> = filtered.fits.iter().map(|fits| names[fits.place]).collect();
-        let scores = prioritize(&seen, &ask, &fitting, &self.memo);
-        let best = scores
-            .iter()
-            .enumerate()
-            .max_by_key(|(place, score)| (**score, std::cmp::Reverse(*place)));
-        (best.map(|(place, _)| place), filtered, picture)
+        let sent = (&*self.handle.sent, self.clock.now());
+        let best = offer(&seen, &ask, &filtered, 1, &self.memo, sent).first().copied();
+        (best, filtered, picture)
     }
 
     /// What the pod's namespace may take, as far as it matters for this pod.
@@ -421,8 +457,15 @@ impl Service {
     }
 
     fn asks(&self, args: &Args) -> Result<Asks, String> {
-        let raw = args.pod.ok_or_else(|| NO_POD.to_owned())?;
-        self.read(raw.get())
+        let text = args.pod.ok_or_else(|| NO_POD.to_owned())?.get();
+        if let Some(asked) = self.last.of(text) {
+            return Ok(Asks::Cards(asked));
+        }
+        let asks = self.read(text)?;
+        if let Asks::Cards(asked) = &asks {
+            self.last.keep(text, asked);
+        }
+        Ok(asks)
     }
 
     fn read(&self, text: &str) -> Result<Asks, String> {
@@ -461,11 +504,11 @@ impl Drop for Timed<'_> {
 }
 
 /// The names asked about, in whichever form.
-fn names<'a>(args: &'a Args) -> Option<Vec<&'a str>> {
+fn names<'a>(args: &'a Args) -> Option<Cow<'a, [&'a str]>> {
     if let Some(nodes) = &args.nodes {
         return Some(nodes.items.iter().map(|(name, _)| &**name).collect());
     }
-    args.names.as_ref().map(|names| names.list.iter().map(|name| &**name).collect())
+    args.names.as_ref().map(Names::list)
 }
 
 /// Everything passes.

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
-use kubeapi::{Kube, Outside as _, SeenPod};
+use kubeapi::{Kube, Minds, Outside as _, SeenPod};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, SMALL};
 use crate::pods::{container, pod};
 
 /// Pods that have all that is read: an init container, a sidecar, a container that waits, amounts of all
-/// kinds, a deletion that does not end, a wish to be polite.
+/// kinds, a deletion that does not end, a wish to be polite, and to be near to some and far from others.
 fn pods() -> Vec<Value> {
     let all = json!({"cpu": "150m", "memory": "64Mi"});
     let mut sidecar = container("beside", &json!({"memory": "10M"}), "sleep 100000");
@@ -24,12 +24,22 @@ fn pods() -> Vec<Value> {
         json!({"note": "with \"quotes\", and more than one line\n", "empty": ""});
     full["spec"]["priorityClassName"] = json!("polite");
     full["spec"]["resources"] = json!({"requests": {"cpu": "2"}, "limits": {"cpu": "3"}});
+    let near = json!({"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}});
+    full["spec"]["affinity"] = json!({"podAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": near}]}});
     let mut waits = pod("waits", &[], &[container("main", &json!({}), "true")]);
     waits["spec"]["containers"][0]["image"] = json!("localhost/none-such:1");
     waits["spec"]["containers"][0]["imagePullPolicy"] = json!("Never");
+    let own =
+        json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "none-such"}}});
+    waits["spec"]["affinity"] = json!({"podAntiAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": own}]}});
     let mut leaves = pod("leaves", &[], &[container("main", &json!({}), "sleep 100000")]);
     leaves["metadata"]["finalizers"] = json!(["nano-gpu/story"]);
     leaves["spec"]["priorityClassName"] = json!("system-node-critical");
+    let other = json!({"topologyKey": "zone", "labelSelector": {}, "namespaces": ["other"]});
+    leaves["spec"]["affinity"] =
+        json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [other]}});
     let pending =
         pod("pending", &[], &[container("main", &json!({"nano-gpu/gpu-percent": 7}), "true")]);
     [full, waits, leaves]
@@ -63,12 +73,17 @@ async fn a_pod_says_the_same_in_protobuf_and_in_json() -> Result<()> {
     for (name, shows) in [
         (
             "full",
-            (|seen| seen.containers.len() == 3 && seen.pod.priority == -3 && !seen.may_preempt)
-                as fn(&SeenPod) -> bool,
+            (|seen| {
+                let polite = seen.pod.priority == -3 && !seen.may_preempt;
+                polite && seen.containers.len() == 3 && seen.minds == Minds::Everybody
+            }) as fn(&SeenPod) -> bool,
         ),
-        ("waits", |seen| !seen.waiting.is_empty()),
-        ("leaves", |seen| seen.pod.terminating && seen.pod.priority > 1_000_000_000),
-        ("pending", |seen| seen.pod.node.is_none()),
+        ("waits", |seen| !seen.waiting.is_empty() && seen.minds == Minds::Namespace),
+        ("leaves", |seen| {
+            let critical = seen.pod.priority > 1_000_000_000;
+            seen.pod.terminating && critical && seen.minds == Minds::Everybody
+        }),
+        ("pending", |seen| seen.pod.node.is_none() && seen.minds == Minds::Nobody),
     ] {
         loop {
             let path = format!("/api/v1/namespaces/{ns}/pods/{name}");

@@ -1,6 +1,6 @@
 //! An extender that does nothing: what kube-scheduler itself spends on having one.
 //!
-//! It reads no more of a request than where the names of nodes are, and sends back the first hundred, as many
+//! It reads no more of a request than where the names of nodes are, and sends back the first, as many
 //! as ours names. It binds nothing. So no extender that names as many can cost less than this.
 
 use std::io::{BufRead as _, BufReader, Read as _, Result, Write as _};
@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 /// How many nodes it names.
-const NAMED: usize = 100;
+const NAMED: usize = 1;
 
 /// Answers whoever connects, on threads, while the process lives.
 pub(crate) fn serve(listener: TcpListener) {

@@ -1,6 +1,7 @@
 //! Pods bound a second through the real kube-scheduler: without an extender, with one that does
-//! nothing, with ours, with ours naming every node, and with ours over mutual TLS; and the processor time each process took for it.
-//! `NANOGPU_LOAD_BEFORE` names another nanogpu-scheduler to take turns with ours.
+//! nothing, with ours, with ours naming as many nodes as to pods of a ReplicaSet, and with ours over mutual TLS; and the processor
+//! time each process took for it. `NANOGPU_LOAD_ARMS` names those wanted (`nothing,ours,offer=100,mutual`, where `offer=100` is ours
+//! with an option, as might be any other), and `NANOGPU_LOAD_BEFORE` another nanogpu-scheduler to take turns with ours.
 //!
 //! Everything is where the shipped manifests put it: nanogpu-scheduler, built for speed, beside
 //! kube-scheduler and on loopback. Reported, not judged: `cargo xtask soak throughput`.
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -24,8 +25,8 @@ use crate::{mutual, nothing};
 
 /// Where the extender that does nothing listens, inside the cluster.
 const NOTHING: &str = "127.0.0.1:39998";
-/// Where ours listens that names every node.
-const NAMING_ALL: &str = "127.0.0.1:39997";
+/// Where ours listens that has another option, and the next port for the next.
+const WITH_OPTION: u16 = 39_900;
 /// Where ours listens that is called with mutual TLS, and where the story asks it.
 const MUTUAL: [&str; 2] = ["127.0.0.1:39443", "127.0.0.1:39995"];
 /// Where the one of before listens.
@@ -33,9 +34,10 @@ const BEFORE: &str = "127.0.0.1:39996";
 /// How often each arm has its turn, unless `NANOGPU_LOAD_TURNS` says otherwise.
 const TURNS: usize = 2;
 
-/// Whether this arm is compared: all are, unless `NANOGPU_LOAD_ARMS` names some.
-fn wanted(arm: &str) -> bool {
-    std::env::var("NANOGPU_LOAD_ARMS").map_or(true, |arms| arms.split(',').any(|name| name == arm))
+/// The arms that are compared with the one without an extender.
+fn wanted() -> String {
+    let usual = || "nothing,ours,offer=100,mutual".to_owned();
+    std::env::var("NANOGPU_LOAD_ARMS").unwrap_or_else(|_| usual())
 }
 
 fn number(name: &str) -> Option<usize> {
@@ -62,11 +64,17 @@ async fn pods_bound_a_second_with_and_without_an_extender() -> Result<()> {
 
 /// What is compared.
 struct Arm {
-    name: &'static str,
+    name: String,
     /// kube-scheduler's.
     config: String,
     /// What runs beside it, and not while others have their turn.
     ours: Option<Ours>,
+}
+
+impl Arm {
+    fn new(name: &str, config: String, ours: Option<Ours>) -> Self {
+        Self { name: name.to_owned(), config, ours }
+    }
 }
 
 /// What a turn of an arm gave.
@@ -99,32 +107,35 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
     let at = |address: &str| CONFIG.replace(bed::EXTENDER, address);
     let files = tempfile::tempdir()?;
     // Those not wanted are not even put there: they would watch, and lead.
-    let mut arms = vec![Arm { name: "without", config: without_extender()?, ours: None }];
-    if wanted("nothing") {
-        nothing::serve(cluster.listen(NOTHING)?);
-        arms.push(Arm { name: "nothing", config: with_nothing()?, ours: None });
-    }
-    if wanted("ours") {
-        let ours = put("nanogpu-scheduler", &program, bed::EXTENDER, &[])?;
-        arms.push(Arm { name: "ours", config: CONFIG.to_owned(), ours: Some(ours) });
-    }
-    if wanted("naming all") {
-        let ours = put("naming-all", &program, NAMING_ALL, &["--offer", "0"])?;
-        arms.push(Arm { name: "naming all", config: at(NAMING_ALL), ours: Some(ours) });
-    }
-    if wanted("mutual") {
-        let ours = put("mutual", &program, MUTUAL[1], &["--secure-address", MUTUAL[0]])?;
-        // It makes its certificates when it first starts.
-        ours.start_again(nodes).await?;
-        let config = mutual::config(&session, files.path(), MUTUAL[0]).await?;
-        ours.stop()?;
-        arms.push(Arm { name: "mutual", config, ours: Some(ours) });
+    let mut arms = vec![Arm::new("without", without_extender()?, None)];
+    for (name, port) in wanted().split(',').zip(WITH_OPTION..) {
+        arms.push(if name == "nothing" {
+            nothing::serve(cluster.listen(NOTHING)?);
+            Arm::new(name, with_nothing()?, None)
+        } else if name == "ours" {
+            let ours = put("nanogpu-scheduler", &program, bed::EXTENDER, &[])?;
+            Arm::new(name, CONFIG.to_owned(), Some(ours))
+        } else if let Some((option, value)) = name.split_once('=') {
+            let address = format!("127.0.0.1:{port}");
+            let options = [&*format!("--{option}"), value];
+            let ours = put(&format!("{option}-{value}"), &program, &address, &options)?;
+            Arm::new(name, at(&address), Some(ours))
+        } else if name == "mutual" {
+            let ours = put(name, &program, MUTUAL[1], &["--secure-address", MUTUAL[0]])?;
+            // It makes its certificates when it first starts.
+            ours.start_again(nodes).await?;
+            let config = mutual::config(&session, files.path(), MUTUAL[0]).await?;
+            ours.stop()?;
+            Arm::new(name, config, Some(ours))
+        } else {
+            bail!("there is no arm `{name}`");
+        });
     }
     if let Some(program) = std::env::var_os("NANOGPU_LOAD_BEFORE") {
         let before = put("before", Path::new(&program), BEFORE, &[])?;
-        arms.push(Arm { name: "before", config: at(BEFORE), ours: Some(before) });
+        arms.push(Arm::new("before", at(BEFORE), Some(before)));
     }
-    for shapes in [1, 20] {
+    for shapes in number("NANOGPU_LOAD_SHAPES").map_or(vec![1, 20], |shapes| vec![shapes]) {
         let mut turns: BTreeMap<&str, Vec<Turn>> = BTreeMap::new();
         // In turns: what else the machine does changes over minutes. And not always in the same order: what
         // one turn leaves behind is the next one's load.
@@ -136,7 +147,9 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
                     ours.start_again(nodes).await?;
                 }
                 cluster.configure_scheduler("kube-scheduler", &arm.config)?;
-                let turn = turn(cluster, &session, shapes, pods).await.context(arm.name)?;
+                let turn = turn(cluster, &session, shapes, pods)
+                    .await
+                    .with_context(|| arm.name.clone())?;
                 eprintln!(
                     "batching {batching}, {nodes} nodes, {pods} pods of {shapes} shapes, {}: {:.1} pods/s; ms a pod: {}",
                     arm.name,
@@ -146,7 +159,7 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
                 if let Some(ours) = &arm.ours {
                     eprintln!("{}", ours.numbers().await?);
                 }
-                turns.entry(arm.name).or_default().push(turn);
+                turns.entry(&arm.name).or_default().push(turn);
             }
         }
         for arm in &arms {
@@ -156,8 +169,8 @@ async fn compare(name: &str, nodes: usize, batching: bool) -> Result<()> {
             eprintln!(
                 "batching {batching}, {shapes} shapes, {}: {:.2} of the rate without, {:.2} of its processor time",
                 arm.name,
-                mean(arm.name) / mean("without"),
-                spent(arm.name) / spent("without"),
+                mean(&arm.name) / mean("without"),
+                spent(&arm.name) / spent("without"),
             );
         }
     }

@@ -108,6 +108,8 @@ struct Spec {
     containers: Vec<Container>,
     #[prost(string, tag = "10")]
     node_name: String,
+    #[prost(message, optional, tag = "18")]
+    affinity: Option<Affinity>,
     #[prost(string, tag = "19")]
     scheduler_name: String,
     #[prost(message, repeated, tag = "20")]
@@ -121,6 +123,39 @@ struct Spec {
     #[prost(message, optional, tag = "40")]
     resources: Option<Resources>,
 }
+
+#[derive(Clone, PartialEq, Message)]
+struct Affinity {
+    #[prost(message, optional, tag = "2")]
+    pod_affinity: Option<PodTerms>,
+    #[prost(message, optional, tag = "3")]
+    pod_anti_affinity: Option<PodTerms>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PodTerms {
+    #[prost(message, repeated, tag = "1")]
+    required: Vec<PodTerm>,
+    #[prost(message, repeated, tag = "2")]
+    preferred: Vec<WeighedPodTerm>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct WeighedPodTerm {
+    #[prost(message, optional, tag = "2")]
+    pod_affinity_term: Option<PodTerm>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PodTerm {
+    #[prost(string, repeated, tag = "2")]
+    namespaces: Vec<String>,
+    #[prost(message, optional, tag = "4")]
+    namespace_selector: Option<NamespaceSelector>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NamespaceSelector {}
 
 #[derive(Clone, PartialEq, Message)]
 struct Container {
@@ -225,6 +260,26 @@ impl Spec {
             preemption_policy: some(self.preemption_policy),
             overhead: Some(quantities(self.overhead)),
             resources: self.resources.map(Resources::written),
+            affinity: self.affinity.map(|affinity| pod::Affinity {
+                pod_affinity: affinity.pod_affinity.map(PodTerms::written),
+                pod_anti_affinity: affinity.pod_anti_affinity.map(PodTerms::written),
+            }),
+        }
+    }
+}
+
+impl PodTerms {
+    fn written(self) -> pod::PodTerms {
+        let term = |term: PodTerm| pod::PodTerm {
+            namespaces: Some(term.namespaces),
+            namespace_selector: term.namespace_selector.map(|_| pod::NamespaceSelector {}),
+        };
+        let weighed = |weighed: WeighedPodTerm| pod::WeighedPodTerm {
+            pod_affinity_term: term(weighed.pod_affinity_term.unwrap_or_default()),
+        };
+        pod::PodTerms {
+            required: Some(self.required.into_iter().map(term).collect()),
+            preferred: Some(self.preferred.into_iter().map(weighed).collect()),
         }
     }
 }
@@ -287,6 +342,7 @@ impl ContainerStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pods::Minds;
 
     fn quantity(name: &str, text: &str) -> BTreeMap<String, Quantity> {
         [(name.to_owned(), Quantity { text: text.to_owned() })].into()
@@ -314,6 +370,18 @@ mod tests {
             spec: Some(Spec {
                 containers: vec![container("c", "")],
                 node_name: text("n-1"),
+                affinity: Some(Affinity {
+                    pod_affinity: None,
+                    pod_anti_affinity: Some(PodTerms {
+                        required: Vec::new(),
+                        preferred: vec![WeighedPodTerm {
+                            pod_affinity_term: Some(PodTerm {
+                                namespaces: Vec::new(),
+                                namespace_selector: Some(NamespaceSelector {}),
+                            }),
+                        }],
+                    }),
+                }),
                 scheduler_name: text("nanogpu"),
                 init_containers: vec![container("i", ""), container("s", "Always")],
                 priority: Some(-3),
@@ -351,6 +419,8 @@ mod tests {
         "metadata":{"name":"a","namespace":"team","uid":"u-1","resourceVersion":"7",
             "deletionTimestamp":"2026-01-02T03:04:06Z","labels":{"app":"b"},"annotations":{"k":"v"}},
         "spec":{"nodeName":"n-1","schedulerName":"nanogpu","priority":-3,"preemptionPolicy":"Never",
+            "affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[
+                {"weight":5,"podAffinityTerm":{"topologyKey":"zone","namespaceSelector":{}}}]}},
             "overhead":{"cpu":"250m"},"resources":{"requests":{"memory":"1Gi"}},
             "containers":[{"name":"c","resources":{"limits":{"x/y":"20"},"requests":{"cpu":"1500m"}}}],
             "initContainers":[
@@ -366,7 +436,9 @@ mod tests {
     #[test]
     fn both_forms_of_a_pod_say_the_same() {
         let raw = pod().encode_to_vec().into();
-        assert_eq!(read_pod(&raw).unwrap().unwrap(), SeenPod::from_json(POD).unwrap());
+        let seen = read_pod(&raw).unwrap().unwrap();
+        assert_eq!(seen, SeenPod::from_json(POD).unwrap());
+        assert_eq!(seen.minds, Minds::Everybody);
         assert_eq!(uid_of(&raw).unwrap(), "u-1");
         let least = Pod {
             metadata: Some(Metadata {

@@ -64,7 +64,53 @@ pub struct Spec {
     pub overhead: Option<Quantities>,
     /// What it asks for as a whole.
     pub resources: Option<Resources>,
+    /// Whom it would be near to, or far from.
+    pub affinity: Option<Affinity>,
 }
+
+/// Whom a pod would be near to, or far from. Nodes are left out: that is between it and kube-scheduler.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Affinity {
+    /// Pods it would be near to.
+    pub pod_affinity: Option<PodTerms>,
+    /// Pods it would be far from.
+    pub pod_anti_affinity: Option<PodTerms>,
+}
+
+/// Pods that are meant.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct PodTerms {
+    /// What must be.
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<Vec<PodTerm>>,
+    /// What would be better.
+    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    pub preferred: Option<Vec<WeighedPodTerm>>,
+}
+
+/// Pods that are meant, and how much that weighs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WeighedPodTerm {
+    /// The pods.
+    pub pod_affinity_term: PodTerm,
+}
+
+/// In which namespaces pods are meant: in the pod's own if neither is given.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodTerm {
+    /// These.
+    pub namespaces: Option<Vec<String>>,
+    /// And those with certain labels.
+    pub namespace_selector: Option<NamespaceSelector>,
+}
+
+/// Labels of namespaces. That they are asked for matters, not which.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub struct NamespaceSelector {}
 
 /// A container.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]

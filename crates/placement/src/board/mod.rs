@@ -117,13 +117,13 @@ impl Board {
 
     /// The places of the nodes that can take the pod, best first. As [`crate::rank`] orders them,
     /// but for the quota: that is asked by [`crate::fit`].
-    pub fn order(&mut self, ask: &Ask) -> Vec<usize> {
+    pub fn order(&mut self, ask: &Ask) -> Vec<u32> {
         let spec = self.spec(ask);
         if !spec.is_everything() {
             return in_order(self.keys_of(&spec, ask));
         }
         let mut memo = self.recall(&spec, ask);
-        let order = memo.order().iter().map(|&place| place as usize).collect();
+        let order = memo.order().to_vec();
         self.memos.put(memo);
         order
     }
@@ -315,10 +315,10 @@ impl Board {
 }
 
 /// The places of those that fit, by their keys; the first of equals first.
-fn in_order(keys: impl Iterator<Item = u64>) -> Vec<usize> {
-    let fits = |(_, key): &(usize, u64)| *key != REFUSED;
-    let mut places: Vec<(u64, usize)> =
-        keys.enumerate().filter(fits).map(|(place, key)| (key, place)).collect();
+fn in_order(keys: impl Iterator<Item = u64>) -> Vec<u32> {
+    let fits = |(_, key): &(u32, u64)| *key != REFUSED;
+    let mut places: Vec<(u64, u32)> =
+        (0..).zip(keys).filter(fits).map(|(place, key)| (key, place)).collect();
     places.sort_unstable();
     places.into_iter().map(|(_, place)| place).collect()
 }

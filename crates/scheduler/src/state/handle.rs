@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::picture::Picture;
 use super::pods::Pods;
+use super::sent::Sent;
 
 /// A decision that is held for its pod.
 #[derive(Debug, Clone)]
@@ -75,6 +76,8 @@ pub struct Handle {
     pub(super) picture: Arc<ArcSwap<Picture>>,
     /// Pending pods, looked up by readers.
     pub pods: Arc<Pods>,
+    /// Pods whose bind is expected.
+    pub sent: Arc<Sent>,
     pub(super) changed: watch::Receiver<u64>,
 }
 

@@ -5,10 +5,12 @@ mod learning;
 mod picture;
 mod pods;
 mod quotas;
+mod sent;
 mod writer;
 
 pub use handle::{Handle, Reserved, Unreserved};
 pub use picture::Picture;
 pub use pods::{Pending, Pods};
 pub use quotas::QuotaState;
+pub use sent::Sent;
 pub use writer::{Writer, WriterOptions};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use dialect::{Asked, Refusal};
-use kubeapi::{PodBudget, SeenPod, selects};
+use kubeapi::{Minds, PodBudget, SeenPod, selects};
 use model::{Phase, PodUid};
 use placement::Budget;
 
@@ -23,6 +23,7 @@ pub struct Pods {
     // Held for a lookup or an insertion only, never over an await.
     pending: RwLock<HashMap<PodUid, Arc<Pending>>>,
     bound: RwLock<HashMap<PodUid, Bound>>,
+    minded: RwLock<Minded>,
     budgets: RwLock<BTreeMap<String, PodBudget>>,
 }
 
@@ -33,6 +34,41 @@ struct Bound {
     labels: BTreeMap<String, String>,
     /// A pod that is not running yet is protected by no budget's count.
     running: bool,
+    minds: Minds,
+}
+
+/// How many bound pods would rather have others near or far.
+#[derive(Debug, Default)]
+struct Minded {
+    /// Pods of this namespace only.
+    namespaces: BTreeMap<Arc<str>, usize>,
+    /// Pods of any.
+    everybody: usize,
+}
+
+impl Minded {
+    fn count(&mut self, pod: &Bound) {
+        match pod.minds {
+            Minds::Nobody => {}
+            Minds::Namespace => *self.namespaces.entry(pod.namespace.clone()).or_default() += 1,
+            Minds::Everybody => self.everybody += 1,
+        }
+    }
+
+    fn discount(&mut self, pod: &Bound) {
+        match pod.minds {
+            Minds::Nobody => {}
+            Minds::Namespace => {
+                let left = self.namespaces.get(&pod.namespace).copied().unwrap_or(0);
+                if left > 1 {
+                    self.namespaces.insert(pod.namespace.clone(), left - 1);
+                } else {
+                    self.namespaces.remove(&pod.namespace);
+                }
+            }
+            Minds::Everybody => self.everybody = self.everybody.saturating_sub(1),
+        }
+    }
 }
 
 impl Pods {
@@ -68,6 +104,12 @@ impl Pods {
         bound.iter().find(|(_, bound)| is(bound)).map(|(uid, _)| uid.clone())
     }
 
+    /// Whether a pod on a node may have a wish where pods of this namespace are.
+    pub fn are_minded(&self, namespace: &str) -> bool {
+        let minded = self.minded.read().unwrap_or_else(PoisonError::into_inner);
+        minded.everybody > 0 || minded.namespaces.contains_key(namespace)
+    }
+
     /// The disruption budgets, with the pods each protects.
     pub fn budgets(&self) -> Vec<Budget> {
         let budgets = self.budgets.read().unwrap_or_else(PoisonError::into_inner);
@@ -101,13 +143,22 @@ impl Pods {
             name: id.name.as_str().into(),
             labels: seen.pod.labels.clone(),
             running: seen.pod.phase == Phase::Running,
+            minds: seen.minds,
         };
-        self.bound.write().unwrap_or_else(PoisonError::into_inner).insert(id.uid.clone(), bound);
+        let mut minded = self.minded.write().unwrap_or_else(PoisonError::into_inner);
+        minded.count(&bound);
+        let mut all = self.bound.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = all.insert(id.uid.clone(), bound) {
+            minded.discount(&before);
+        }
     }
 
     pub(super) fn gone(&self, uid: &PodUid) {
         self.pending.write().unwrap_or_else(PoisonError::into_inner).remove(uid);
-        self.bound.write().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        let gone = self.bound.write().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        if let Some(gone) = gone {
+            self.minded.write().unwrap_or_else(PoisonError::into_inner).discount(&gone);
+        }
     }
 
     pub(super) fn budget(&self, budget: PodBudget) {

@@ -21,6 +21,7 @@ use super::learning::Learning;
 use super::picture::Picture;
 use super::pods::{Pending, Pods};
 use super::quotas::{Change, Quotas};
+use super::sent::Sent;
 
 /// What the writer must know beforehand.
 #[derive(Debug, Clone)]
@@ -52,6 +53,7 @@ pub struct Writer {
     learning: Learning,
     quotas: Quotas,
     pods: Arc<Pods>,
+    sent: Arc<Sent>,
     /// Pods that others were evicted for.
     promised: HashMap<PodUid, Promise>,
     /// Pods that went while a take-over reads the store.
@@ -92,10 +94,12 @@ impl Writer {
         let (changed, reading) = watch::channel(0);
         let picture = Arc::new(ArcSwap::from_pointee(Picture::default()));
         let pods = Arc::new(Pods::default());
+        let sent = Arc::new(Sent::default());
         let handle = Handle {
             commands: sender,
             picture: picture.clone(),
             pods: pods.clone(),
+            sent: sent.clone(),
             changed: reading,
         };
         let writer = Self {
@@ -106,6 +110,7 @@ impl Writer {
             learning: Learning::default(),
             quotas: Quotas::default(),
             pods,
+            sent,
             promised: HashMap::new(),
             gone: None,
             picture,
@@ -372,7 +377,8 @@ impl Writer {
             policy: self.options.policy.overridden(request.overrides),
             statistics: &self.learning.statistics,
         };
-        let mut placement = choose(&seen, &ask).map_err(|refusal| Unreserved::NoRoom {
+        let chosen = self.sent.choose(&seen, &ask, self.clock.now());
+        let mut placement = chosen.map_err(|refusal| Unreserved::NoRoom {
             node: node.clone(),
             refusal: refusal.into(),
         })?;

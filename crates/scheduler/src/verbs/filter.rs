@@ -17,33 +17,48 @@ const UNKNOWN: &str = "the node is not known to nanogpu yet";
 #[derive(Debug, Default)]
 pub struct Filtered {
     /// Nodes that can take the pod.
-    pub fits: Vec<Fits>,
+    pub fits: Vec<At>,
     /// Nodes that cannot.
     pub refused: Vec<Refused>,
     /// Places, in the list that was asked, of names that no node we know has.
     pub strangers: Vec<usize>,
+    /// Places in the snapshot of all that fit, best first, if that was found out.
+    pub order: Option<Vec<u32>>,
     found: Arc<Found>,
     places: Arc<Places>,
 }
 
-/// A node that can take the pod.
+/// Where a node stands that can take the pod. Small, because there are thousands.
 #[derive(Debug, Clone, Copy)]
-pub struct Fits {
+pub struct At {
+    place: u32,
+    node: u32,
+}
+
+impl At {
+    /// The node at `node` of the snapshot, which was asked about at `place`. Bodies are limited, so
+    /// there are never so many that the numbers do not suffice.
+    pub fn new(place: usize, node: usize) -> Self {
+        let short = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { place: short(place), node: short(node) }
+    }
+
     /// Its place in the list that was asked.
-    pub place: usize,
+    pub fn place(self) -> usize {
+        self.place as usize
+    }
+
     /// Its place in the snapshot.
-    pub node: usize,
+    pub fn node(self) -> usize {
+        self.node as usize
+    }
 }
 
 /// A node that cannot take the pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Refused {
-    /// Its place in the list that was asked.
-    pub place: usize,
-    /// Its place in the snapshot.
-    node: usize,
-    /// Its place in what was found.
-    found: usize,
+    /// Where it stands.
+    at: At,
     /// Whether kube-scheduler has no business evicting pods there.
     ///
     /// A node that never will do is one. So is a node that kube-scheduler's own sums say has room,
@@ -57,11 +72,8 @@ pub struct Refused {
 pub fn filter<S: AsRef<str>>(snapshot: &Snapshot, ask: &Ask, names: &[S], memo: &Memo) -> Filtered {
     let nodes = snapshot.nodes();
     let places = memo.places(snapshot);
-    // For a few names of many it is not worth bringing all answers up to date.
-    let all = (names.len() * 4 >= nodes.len()).then(|| memo.fits(snapshot, ask));
-    let mut few = Found::default();
-    let mut fits = Vec::with_capacity(names.len());
-    let (mut refused, mut strangers, mut strange) = (Vec::new(), Vec::new(), HashSet::new());
+    let (mut strangers, mut strange) = (Vec::new(), HashSet::new());
+    let mut asked = Vec::with_capacity(names.len());
     let mut answered = vec![false; nodes.len()];
     for (place, name) in names.iter().enumerate() {
         let Some(node) = places.find(name.as_ref()) else {
@@ -70,20 +82,28 @@ pub fn filter<S: AsRef<str>>(snapshot: &Snapshot, ask: &Ask, names: &[S], memo: 
             }
             continue;
         };
-        if std::mem::replace(&mut answered[node], true) {
-            continue;
-        }
-        let at = if all.is_some() { node } else { few.ask(&nodes[node], ask) };
-        let found = all.as_deref().unwrap_or(&few);
-        if found.fits(at) {
-            fits.push(Fits { place, node });
-        } else {
-            let below = found.has_below(at, ask.request.priority);
-            let hands_off = below || found.never(at);
-            refused.push(Refused { place, node, found: at, hands_off });
+        if !std::mem::replace(&mut answered[node], true) {
+            asked.push(At::new(place, node));
         }
     }
-    Filtered { fits, refused, strangers, found: all.unwrap_or_else(|| Arc::new(few)), places }
+    // Who can be ranked fits, but for a quota: then the others alone are asked why not. For a few names
+    // of many it is not worth ranking all.
+    let ranked = ask.allowance.is_unlimited() && names.len() * 4 >= nodes.len();
+    let order = ranked.then(|| memo.order(snapshot, ask));
+    let mut ranks = vec![false; nodes.len()];
+    for &node in order.iter().flatten() {
+        ranks[node as usize] = true;
+    }
+    let unsure = asked.iter().map(|asked| asked.node()).filter(|&node| !ranks[node]);
+    let found = memo.ask(snapshot, ask, unsure);
+    let (fits, others): (Vec<At>, Vec<At>) =
+        asked.into_iter().partition(|asked| ranks[asked.node()] || found.fits(asked.node()));
+    let refused = others.into_iter().map(|other| {
+        let below = found.has_below(other.node(), ask.request.priority);
+        let hands_off = below || found.never(other.node());
+        Refused { at: other, hands_off }
+    });
+    Filtered { fits, refused: refused.collect(), strangers, order, found, places }
 }
 
 /// Names of nodes, each with a sentence.
@@ -93,9 +113,9 @@ impl Filtered {
     /// Nodes where kube-scheduler may evict, and nodes where it may not, each with its sentence.
     pub fn reasons<'a, S: AsRef<str>>(&'a self, names: &'a [S]) -> (Reasons<'a>, Reasons<'a>) {
         let (mut later, mut never) = (Vec::new(), Vec::new());
-        for Refused { place, found, hands_off, .. } in &self.refused {
+        for Refused { at, hands_off } in &self.refused {
             let list = if *hands_off { &mut never } else { &mut later };
-            list.push((names[*place].as_ref(), Cow::Borrowed(self.found.words(*found))));
+            list.push((names[at.place()].as_ref(), Cow::Borrowed(self.found.words(at.node()))));
         }
         later.extend(self.strangers.iter().map(|&i| (names[i].as_ref(), Cow::Borrowed(UNKNOWN))));
         (later, never)
@@ -111,8 +131,8 @@ impl Filtered {
     }
 
     /// The name of a node that can take the pod.
-    pub fn name(&self, fits: Fits) -> &NodeName {
-        &self.places.names()[fits.node]
+    pub fn name(&self, fits: At) -> &NodeName {
+        &self.places.names()[fits.node()]
     }
 
     /// The nodes that refused, and those nobody knows, by name.
@@ -121,7 +141,7 @@ impl Filtered {
         if self.strangers.is_empty() && self.refused.len() == all.len() {
             return all.clone();
         }
-        let known = self.refused.iter().map(|refused| all[refused.node].clone());
+        let known = self.refused.iter().map(|refused| all[refused.at.node()].clone());
         let strangers = self.strangers.iter().map(|&place| asked[place].as_ref());
         let strangers = strangers.filter_map(|name| NodeName::parse(name).ok());
         let mut names: Vec<NodeName> = known.chain(strangers).collect();
@@ -132,7 +152,7 @@ impl Filtered {
     /// All nodes that were asked about, by name.
     pub fn asked_names<S: AsRef<str>>(&self, asked: &[S]) -> Arc<[NodeName]> {
         let all = self.places.names();
-        let fits = self.fits.iter().map(|fits| all[fits.node].clone());
+        let fits = self.fits.iter().map(|fits| all[fits.node()].clone());
         let mut names: Vec<NodeName> =
             self.refused_names(asked).iter().cloned().chain(fits).collect();
         names.sort_unstable();
@@ -145,6 +165,6 @@ impl Filtered {
     }
 
     fn alike(&self) -> Vec<Alike<'_>> {
-        self.found.alike(self.refused.iter().map(|refused| refused.found))
+        self.found.alike(self.refused.iter().map(|refused| refused.at.node()))
     }
 }

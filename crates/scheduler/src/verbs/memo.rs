@@ -33,25 +33,27 @@ struct Placed {
 #[derive(Debug)]
 struct Answers {
     question: Question,
-    /// The nodes that were asked. They tell whether an answer still holds.
-    nodes: Vec<Arc<Node>>,
+    /// The nodes that were asked; nothing where none was yet. They tell whether an answer still holds.
+    nodes: Vec<Option<Arc<Node>>>,
     found: Arc<Found>,
 }
 
 /// What nodes answered to one question.
 #[derive(Debug, Default, Clone)]
 pub struct Found {
+    /// For each node the place of its reason; [`FITS`] if it has none. Apart from the rest, because
+    /// thousands are looked through at a time, and most fit.
+    answers: Vec<u32>,
     nodes: Vec<Known>,
     /// Thousands of nodes have few reasons: each is put into words once.
     reasons: Vec<Worded>,
 }
 
-/// What a node answered. Kept small, and in one piece: thousands are looked through at a time.
+/// What else is known of a node.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     best: Best,
-    /// Its place among the reasons; [`FITS`] if it has none.
-    reason: u32,
+    /// The lowest priority of a pod on it.
     lowest: i32,
 }
 
@@ -73,7 +75,7 @@ impl Found {
 
     /// Whether the node at `place` fits.
     pub fn fits(&self, place: usize) -> bool {
-        self.nodes[place].reason == FITS
+        self.answers[place] == FITS
     }
 
     /// Whether the node at `place` never will do.
@@ -94,36 +96,37 @@ impl Found {
     /// Those at `places` that do not fit, by reason.
     pub fn alike(&self, places: impl Iterator<Item = usize>) -> Vec<Alike<'_>> {
         let mut groups: Vec<Option<Alike>> = vec![None; self.reasons.len()];
-        for known in places.map(|place| &self.nodes[place]) {
-            let Some(group) = groups.get_mut(known.reason as usize) else { continue };
+        for place in places {
+            let (answer, best) = (self.answers[place] as usize, self.nodes[place].best);
+            let Some(group) = groups.get_mut(answer) else { continue };
             if let Some(group) = group {
-                group.add(&known.best);
+                group.add(&best);
             } else {
-                let reason = &self.reasons[known.reason as usize].reason;
-                *group = Some(Alike { reason, count: 1, best: known.best });
+                let reason = &self.reasons[answer].reason;
+                *group = Some(Alike { reason, count: 1, best });
             }
         }
         groups.into_iter().flatten().collect()
     }
 
-    /// Asks one more node, and says where its answer stands.
-    pub fn ask(&mut self, node: &Node, ask: &Ask) -> usize {
-        let known = self.known(node, ask);
-        self.nodes.push(known);
-        self.nodes.len() - 1
+    /// So many nodes, none of them asked.
+    fn of(count: usize) -> Self {
+        let nothing = Known { best: Best::default(), lowest: i32::MAX };
+        Self { answers: vec![FITS; count], nodes: vec![nothing; count], reasons: Vec::new() }
     }
 
-    fn worded(&self, place: usize) -> Option<&Worded> {
-        self.reasons.get(self.nodes[place].reason as usize)
-    }
-
-    fn known(&mut self, node: &Node, ask: &Ask) -> Known {
-        let (reason, best) = match fit(node, ask) {
+    fn ask(&mut self, place: usize, node: &Node, ask: &Ask) {
+        let (answer, best) = match fit(node, ask) {
             Ok(()) => (FITS, Best::default()),
             Err(NodeRefusal { reason, best }) => (self.number(reason), best),
         };
         let lowest = node.holders.iter().map(|holder| holder.priority).min().unwrap_or(i32::MAX);
-        Known { best, reason, lowest }
+        self.answers[place] = answer;
+        self.nodes[place] = Known { best, lowest };
+    }
+
+    fn worded(&self, place: usize) -> Option<&Worded> {
+        self.reasons.get(self.answers[place] as usize)
     }
 
     fn number(&mut self, reason: Refusal) -> u32 {
@@ -194,8 +197,13 @@ impl Memo {
         (places.clone(), *largest)
     }
 
-    /// For each node of `snapshot`, in its order, whether it fits.
-    pub fn fits(&self, snapshot: &Snapshot, ask: &Ask) -> Arc<Found> {
+    /// What the nodes at `places` of `snapshot` answer. Nothing is known of others.
+    pub fn ask(
+        &self,
+        snapshot: &Snapshot,
+        ask: &Ask,
+        places: impl IntoIterator<Item = usize>,
+    ) -> Arc<Found> {
         let question = Question::of(ask);
         let known = {
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,7 +212,7 @@ impl Memo {
         };
         let mut answers =
             known.unwrap_or_else(|| Answers { question, nodes: Vec::new(), found: Arc::default() });
-        answers.bring_up_to_date(snapshot.nodes(), ask);
+        answers.bring_up_to_date(snapshot.nodes(), ask, places);
         let found = answers.found.clone();
         let mut all = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         all.truncate(MOST - 1);
@@ -213,7 +221,7 @@ impl Memo {
     }
 
     /// The places in `snapshot` of the nodes that can take the pod, best first.
-    pub fn order(&self, snapshot: &Snapshot, ask: &Ask) -> Vec<usize> {
+    pub fn order(&self, snapshot: &Snapshot, ask: &Ask) -> Vec<u32> {
         let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
         let board = board.get_or_insert_with(|| Board::new(snapshot));
         up_to_date(board, snapshot);
@@ -222,26 +230,40 @@ impl Memo {
 }
 
 impl Answers {
-    fn bring_up_to_date(&mut self, nodes: &[Arc<Node>], ask: &Ask) {
-        let found = &mut self.found;
-        let again = |place: usize, node: &Arc<Node>| {
-            let found = Arc::make_mut(found);
-            found.nodes[place] = found.known(node, ask);
-        };
-        if replace_changed(&mut self.nodes, nodes, again).is_some() {
-            return;
+    fn bring_up_to_date(
+        &mut self,
+        nodes: &[Arc<Node>],
+        ask: &Ask,
+        places: impl IntoIterator<Item = usize>,
+    ) {
+        if self.nodes.len() != nodes.len() {
+            self.realign(nodes);
         }
-        // Nodes came or went. Both lists are sorted by name.
+        for place in places {
+            let (node, known) = (&nodes[place], &mut self.nodes[place]);
+            if !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, node)) {
+                Arc::make_mut(&mut self.found).ask(place, node, ask);
+                *known = Some(node.clone());
+            }
+        }
+    }
+
+    /// Nodes came or went: puts answers where their nodes stand now. Both are sorted by name.
+    fn realign(&mut self, nodes: &[Arc<Node>]) {
         let before = std::mem::take(Arc::make_mut(&mut self.found));
-        let mut found = Found { nodes: Vec::with_capacity(nodes.len()), reasons: before.reasons };
-        let mut old = self.nodes.iter().zip(before.nodes).peekable();
-        for node in nodes {
+        let mut found = Found { reasons: before.reasons, ..Found::of(nodes.len()) };
+        let old = std::mem::take(&mut self.nodes).into_iter();
+        let old = old.zip(before.answers.into_iter().zip(before.nodes));
+        let mut old = old.filter_map(|(node, known)| Some((node?, known))).peekable();
+        for (place, node) in nodes.iter().enumerate() {
             while old.next_if(|(old, _)| old.name < node.name).is_some() {}
             let same = old.next_if(|(old, _)| Arc::ptr_eq(old, node));
-            let known = same.map_or_else(|| found.known(node, ask), |(_, known)| known);
-            found.nodes.push(known);
+            self.nodes.push(same.map(|(node, (answer, known))| {
+                found.answers[place] = answer;
+                found.nodes[place] = known;
+                node
+            }));
         }
-        self.nodes = nodes.to_vec();
         self.found = Arc::new(found);
     }
 }

@@ -1,7 +1,7 @@
 //! The verbs of a scheduler extender as functions, free of HTTP.
 //!
-//! `filter` and `prioritize` are pure: a picture and a pod in, names out. `preempt` too. `bind`
-//! and `predicates` write, and say what became of it.
+//! `filter` and `prioritize` are pure: a picture, a pod and who was sent where in, names out. `preempt`
+//! too. `bind` and `predicates` write, and say what became of it.
 
 pub mod bind;
 pub mod filter;

@@ -10,25 +10,30 @@ use serde_json::value::RawValue;
 #[derive(Debug)]
 pub struct Names<'a> {
     raw: &'a RawValue,
-    /// Each of them.
-    pub list: Vec<Cow<'a, str>>,
-    /// Whether each stands in the text as it is, with nothing escaped.
-    pub plain: bool,
+    read: Read<'a>,
+}
+
+#[derive(Debug)]
+enum Read<'a> {
+    /// Each stands in the text as it is.
+    Plain(Vec<&'a str>),
+    /// Some have letters that are escaped in the text.
+    Escaped(Vec<Cow<'a, str>>),
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Names<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw: &RawValue = Deserialize::deserialize(deserializer)?;
-        if let Some(list) = cut(raw.get()) {
-            return Ok(Self { raw, list, plain: true });
-        }
-        let list = serde_json::from_str(raw.get()).map_err(de::Error::custom)?;
-        Ok(Self { raw, list, plain: false })
+        let read = match cut(raw.get()) {
+            Some(list) => Read::Plain(list),
+            None => Read::Escaped(serde_json::from_str(raw.get()).map_err(de::Error::custom)?),
+        };
+        Ok(Self { raw, read })
     }
 }
 
 /// The names in a list that is known to be JSON; nothing if it is not as plain as ours are.
-fn cut(text: &str) -> Option<Vec<Cow<'_, str>>> {
+fn cut(text: &str) -> Option<Vec<&str>> {
     if text.contains('\\') {
         return None;
     }
@@ -38,7 +43,7 @@ fn cut(text: &str) -> Option<Vec<Cow<'_, str>>> {
     }
     let mut names = Vec::with_capacity(text.len() / 12);
     loop {
-        names.push(Cow::Borrowed(pieces.next()?));
+        names.push(pieces.next()?);
         match pieces.next()? {
             "," => {}
             "]" => break,
@@ -62,6 +67,19 @@ pub enum Listed<'a> {
 }
 
 impl<'a> Names<'a> {
+    /// Each of them.
+    pub fn list(&self) -> Cow<'_, [&str]> {
+        match &self.read {
+            Read::Plain(list) => Cow::Borrowed(list),
+            Read::Escaped(list) => list.iter().map(|name| &**name).collect(),
+        }
+    }
+
+    /// Whether each stands in the text as it is, with nothing escaped.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.read, Read::Plain(_))
+    }
+
     /// All of them, to be sent back.
     pub fn all(&self) -> Listed<'a> {
         Listed::All(self.raw)
@@ -105,13 +123,10 @@ mod tests {
             [(r#"["a","b"]"#, true), ("[ \"a\" ,\n\"b\" ]", true), (r#"["a","\u0062"]"#, false)]
         {
             let names: Names = serde_json::from_str(text).unwrap();
-            assert_eq!(
-                (names.list.as_slice(), names.plain),
-                (&["a".into(), "b".into()][..], plain)
-            );
+            assert_eq!((&*names.list(), names.is_plain()), (&["a", "b"][..], plain));
         }
         let none: Names = serde_json::from_str("[ ]").unwrap();
-        assert!(none.list.is_empty());
+        assert!(none.list().is_empty());
         for text in
             ["7", r#""a""#, r#"["a",7]"#, r#"["a",["b"]]"#, r#"{"a":"b"}"#, r#"[{"a":"b"}]"#]
         {

@@ -4,39 +4,54 @@
 //! thousand scores than we on finding them, and who is behind the better third cannot win by the
 //! shipped weights, unless several of kube-scheduler's own scorers agree on it as far as they can.
 
-use model::Snapshot;
+use model::{Moment, Snapshot};
 use placement::Ask;
 
 use super::memo::Memo;
+use super::offer::MANY;
+use crate::state::Sent;
 
 /// The highest score kube-scheduler knows.
 const HIGHEST: u8 = 10;
-/// More nodes than this are many.
-pub const MANY: usize = 100;
 /// Of many nodes those have no points who would have fewer than this.
 const LOWEST_OF_MANY: u8 = 7;
 
-/// A score for each of `names`, in their order; the best node alone has the highest, so that no
-/// chance decides between the best. Nodes that cannot take the pod, or that nobody knows, have 0.
+/// How good nodes are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Prioritized {
+    /// A score for each that was asked about, in that order. The best alone has the highest, so that
+    /// no chance decides between the best. Nodes that cannot take the pod, or that nobody knows, have 0.
+    pub scores: Vec<u8>,
+    /// The place of the best in the snapshot.
+    pub best: Option<usize>,
+}
+
+/// How good each of `names` is. The best has room for the pod beside those that were `sent` there, if
+/// any of a few has.
 pub fn prioritize<S: AsRef<str>>(
     snapshot: &Snapshot,
     ask: &Ask,
     names: &[S],
     memo: &Memo,
-) -> Vec<u8> {
+    (sent, now): (&Sent, Moment),
+) -> Prioritized {
     let places = memo.places(snapshot);
     let wanted: Vec<Option<usize>> = names.iter().map(|name| places.find(name.as_ref())).collect();
     let mut asked = vec![false; snapshot.nodes().len()];
     for &node in wanted.iter().flatten() {
         asked[node] = true;
     }
-    let order: Vec<usize> =
-        memo.order(snapshot, ask).into_iter().filter(|&node| asked[node]).collect();
+    let order = memo.order(snapshot, ask);
+    let ranked = || order.iter().map(|&node| node as usize).filter(|&node| asked[node]);
+    let best = sent.first(ranked(), |node| &*snapshot.nodes()[node], ask, now);
+    let ranked = best.into_iter().chain(ranked().filter(|node| Some(*node) != best));
+    let ranked: Vec<usize> = ranked.collect();
     let mut scores = vec![0; asked.len()];
-    for (rank, &node) in order.iter().enumerate() {
-        scores[node] = score(rank, order.len());
+    for (rank, &node) in ranked.iter().enumerate() {
+        scores[node] = score(rank, ranked.len());
     }
-    wanted.into_iter().map(|node| node.map_or(0, |node| scores[node])).collect()
+    let scores = wanted.into_iter().map(|node| node.map_or(0, |node| scores[node])).collect();
+    Prioritized { scores, best }
 }
 
 /// The score of the node at `place` of `count`: 10 for the first, then 9 down to 1, or of many

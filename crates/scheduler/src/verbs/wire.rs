@@ -29,7 +29,7 @@ pub struct Args<'a> {
 impl Args<'_> {
     /// Whether names can be sent back as they came.
     pub fn is_plain(&self) -> bool {
-        self.nodes.is_none() && self.names.as_ref().is_some_and(|names| names.plain)
+        self.nodes.is_none() && self.names.as_ref().is_some_and(Names::is_plain)
     }
 }
 
@@ -478,7 +478,7 @@ mod tests {
         ] {
             let args: Args = serde_json::from_str(text).unwrap();
             assert_eq!(args.pod.unwrap().get(), r#"{"metadata":{}}"#);
-            assert_eq!(args.names.unwrap().list, ["a", "b"]);
+            assert_eq!(*args.names.unwrap().list(), ["a", "b"]);
             assert!(args.nodes.is_none());
         }
         let bind = r#"{"podname":"p","PodNamespace":"n","PODUID":"u","node":"x"}"#;

@@ -17,11 +17,12 @@ use placement::Policy;
 use scheduler::decisions::Decisions;
 use scheduler::metrics::Metrics;
 use scheduler::preempting::Preempting;
-use scheduler::service::Service;
+use scheduler::service::{LastRead, Service};
 use scheduler::state::{Handle, Writer, WriterOptions};
 use scheduler::taking_over::HeldBack;
 use scheduler::verbs::bind::{BindOptions, Binder};
 use scheduler::verbs::memo::Memo;
+use scheduler::verbs::offer::Offer;
 use scheduler::verbs::predicates::Predicates;
 use scheduler::waking::Waiting;
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ use telemetry::{Health, Numbers};
 use tokio::sync::{mpsc, watch};
 
 /// How many nodes this scheduler names.
-pub(crate) const OFFER: usize = 8;
+pub(crate) const OFFER: Offer = Offer { many: 8, few: 1 };
 
 /// What a Binding is to meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,6 +282,7 @@ impl World {
             decisions: Arc::new(Decisions::default()),
             metrics,
             memo: Memo::default(),
+            last: LastRead::default(),
             clock,
             offer: OFFER,
             strict_bind_status: false,

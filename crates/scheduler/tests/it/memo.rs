@@ -1,11 +1,15 @@
 //! What is remembered gives the answers that asking anew would give.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dialect::{Settings, read};
 use model::{NodeName, Pod};
 use placement::{Ask, Policy, fit, rank};
+use scheduler::verbs::filter::filter;
 use scheduler::verbs::memo::Memo;
+use scheduler::verbs::wire::sentence;
 use serde_json::json;
 
 use crate::build::{World, pod};
@@ -46,7 +50,10 @@ async fn remembered_answers_are_those_of_asking_anew() {
             let pod = Pod::from_json(&asks.to_string()).unwrap();
             let asked = read(&pod, &Settings::default()).unwrap().unwrap();
             let ask = Ask::new(&picture.snapshot, &asked.request, Policy::default());
-            let remembered = memo.fits(&picture.snapshot, &ask);
+            // Now some are asked, now all: what is not asked now is known, or not, from before.
+            let count = picture.snapshot.nodes().len();
+            memo.ask(&picture.snapshot, &ask, (0..count).filter(|place| chance >> place & 1 == 0));
+            let remembered = memo.ask(&picture.snapshot, &ask, 0..count);
             for (place, node) in picture.snapshot.nodes().iter().enumerate() {
                 assert_eq!(fit(node, &ask).err(), remembered.refusal(place), "step {step}");
                 assert_eq!(memo.places(&picture.snapshot).find(node.name.as_str()), Some(place));
@@ -55,8 +62,29 @@ async fn remembered_answers_are_those_of_asking_anew() {
                 rank(&picture.snapshot, &ask).fitting.iter().map(|n| n.name.clone()).collect();
             let nodes = picture.snapshot.nodes();
             let order = memo.order(&picture.snapshot, &ask);
-            let order: Vec<NodeName> = order.iter().map(|&n| nodes[n].name.clone()).collect();
+            let order: Vec<NodeName> =
+                order.iter().map(|&n| nodes[n as usize].name.clone()).collect();
             assert_eq!(order, ranked, "step {step}");
+            // The verb, for all names and for so few that it does not rank.
+            let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+            for names in [&names[..], &names[step % count..][..1]] {
+                let filtered = filter(&picture.snapshot, &ask, names, &memo);
+                let (later, never) = filtered.reasons(names);
+                let mut said: BTreeMap<&str, Cow<str>> = later.into_iter().chain(never).collect();
+                for at in &filtered.fits {
+                    assert_eq!(nodes[at.node()].name.as_str(), names[at.place()]);
+                    assert_eq!(said.insert(names[at.place()], "it fits".into()), None);
+                }
+                let anew = nodes.iter().filter(|node| names.contains(&node.name.as_str()));
+                let anew = anew.map(|node| {
+                    let refused = fit(node, &ask).err();
+                    let words = refused.map_or("it fits".to_owned(), |refused| {
+                        sentence(&refused.reason.to_string())
+                    });
+                    (node.name.as_str(), Cow::from(words))
+                });
+                assert_eq!(said, anew.collect(), "step {step}");
+            }
         }
     }
 }
