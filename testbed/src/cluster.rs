@@ -235,6 +235,10 @@ impl Cluster {
                     bail!("ip {line}: {}", String::from_utf8_lossy(&output.stderr).trim());
                 }
             }
+            // Ports of connections that come and go by the hundred stay clear of those that are listened on:
+            // nobody can listen where one was, until a minute after its end.
+            fs::write("/proc/sys/net/ipv4/ip_local_port_range", "41000 60999")
+                .context("cannot set the ports of connections")?;
             fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot turn on forwarding")
         })?
     }

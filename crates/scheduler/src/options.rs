@@ -179,6 +179,12 @@ pub enum OptionsError {
 }
 
 impl Options {
+    /// Where it listens.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + use<'_> {
+        let others = [self.secure_address, self.api_address, self.health_address];
+        self.address.iter().copied().chain(others.into_iter().flatten())
+    }
+
     /// Reads the command line, the environment, and the file they name.
     pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let args: Vec<OsString> = respelled(args);

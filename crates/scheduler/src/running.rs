@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use axum::Router;
 use futures::StreamExt as _;
 use kubeapi::{
@@ -19,7 +19,7 @@ use crate::admission::{Admission, AdmissionOptions};
 use crate::decisions::Decisions;
 use crate::http::{
     Beside, Doors, Gate, Limits, Listener, Live, Mode, Reading, admission_routes, health_routes,
-    profile_routes, read_routes, serve, verb_routes,
+    profile_routes, read_routes, serve, verb_routes, wait_until_free,
 };
 use crate::metrics::{Capacity, Metrics, Outcome};
 use crate::options::Options;
@@ -39,6 +39,9 @@ use crate::waking::Waiting;
 const PROMISE: u64 = 300_000;
 /// How long a reservation lives without a Binding, in milliseconds.
 const HOLD: u64 = 15_000;
+/// How long an address of ours may be another's: less than the minute in which a probe of the shipped
+/// manifests must have an answer.
+const OTHERS: Duration = Duration::from_secs(45);
 /// How long requests under way may take once we are asked to stop.
 const DRAIN: Duration = Duration::from_secs(20);
 /// How many pods are touched at once.
@@ -77,6 +80,12 @@ impl Running {
         beside: Beside,
         stopping: Stopping,
     ) -> anyhow::Result<Self> {
+        // Whoever cannot be reached must not lead.
+        let mut asked = stopping.clone();
+        tokio::select! {
+            free = wait_until_free(options.addresses(), OTHERS) => free?,
+            () = asked.asked() => bail!("asked to stop before it started"),
+        }
         let clock = Clock::new();
         let settings = Arc::new(options.settings());
         let sources = [

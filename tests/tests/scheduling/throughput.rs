@@ -222,10 +222,20 @@ impl Ours {
             }
             ensure!(
                 hang.elapsed() < Duration::from_mins(3),
-                "{fresh} of {nodes} agents heard, leads: {leads}"
+                "{}: {fresh} of {nodes} agents heard, leads: {leads}; it said: {}",
+                self.process,
+                self.said()
             );
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// The end of what it wrote.
+    fn said(&self) -> String {
+        let log = self.cluster.layout().log(&self.process.to_string());
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().rev().take(10).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
     /// What it answers; nothing while it does not.

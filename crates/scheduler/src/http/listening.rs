@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum_server::accept::{Accept, NoDelayAcceptor};
@@ -64,8 +64,36 @@ pub enum ListenError {
 const HEAD: Duration = Duration::from_mins(2);
 /// How many requests may be under way on one connection of HTTP/2; more wait.
 const STREAMS: u32 = 128;
+/// How long until an address is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Waits until these addresses can be listened on, for at most `patience` in all.
+///
+/// While nobody listens there, the kernel may give the port to a connection that somebody opens, and
+/// keeps it a minute longer than that lasts. A container that ends for it would be started again later and later.
+pub async fn wait_until_free(
+    addresses: impl IntoIterator<Item = SocketAddr>,
+    patience: Duration,
+) -> Result<(), ListenError> {
+    let started = Instant::now();
+    for address in addresses {
+        let mut told = false;
+        while let Err(source) = std::net::TcpListener::bind(address) {
+            let in_use = source.kind() == io::ErrorKind::AddrInUse;
+            if !in_use || started.elapsed() + AGAIN > patience {
+                return Err(ListenError::Taken { address, source });
+            }
+            if !told {
+                tracing::warn!(%address, ?patience, "address in use; tried again for a while");
+                told = true;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+    Ok(())
+}
 
 impl Listener {
     /// Takes the address, so that an error shows at the start.

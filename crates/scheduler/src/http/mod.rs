@@ -12,7 +12,7 @@ pub use crate::api::Live;
 pub use beside::Beside;
 pub(crate) use gate::error;
 pub use gate::{Gate, Limits};
-pub use listening::{ListenError, Listener, Mode, serve};
+pub use listening::{ListenError, Listener, Mode, serve, wait_until_free};
 pub use profile::Profile;
 pub use profiling::profile_routes;
 pub use reading::Reading;

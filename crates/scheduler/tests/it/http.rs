@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use scheduler::http::{Limits, Listener, Mode};
+use scheduler::http::{Limits, Listener, Mode, wait_until_free};
 use serde_json::{Value, json};
 use telemetry::Shutdown;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -364,6 +364,20 @@ async fn an_address_that_is_not_loopback_needs_more_than_a_wish() {
     let listener = Listener { address, mode: Mode::Loopback, router: axum::Router::new() };
     let error = listener.bind().unwrap_err().to_string();
     assert!(error.contains("--insecure"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_is_in_use_is_waited_for_and_not_for_ever() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let error = wait_until_free([address], Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot listen on {address}"));
+    let waiting = tokio::spawn(wait_until_free([address], Duration::from_secs(60)));
+    drop(taken);
+    waiting.await.unwrap().unwrap();
+    // Another's address is no matter of time.
+    let elsewhere = SocketAddr::from(([192, 0, 2, 1], 0));
+    wait_until_free([elsewhere], Duration::MAX).await.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread")]
