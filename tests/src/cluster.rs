@@ -102,6 +102,10 @@ impl Cluster {
     }
 
     /// A pod is created: it runs, waits or is refused. A pod that waits is not kept.
+    ///
+    /// # Panics
+    ///
+    /// If the pod, once bound, is seen to hold otherwise than what was reserved for it.
     pub fn submit(&mut self, pod: &Pod) -> Outcome {
         let asked = match read(pod, &self.settings) {
             Ok(Some(asked)) => asked,

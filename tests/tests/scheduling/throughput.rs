@@ -1,5 +1,5 @@
 //! Pods bound a second through the real kube-scheduler: without an extender, with one that does
-//! nothing, with ours, with ours naming as many nodes as to pods of a ReplicaSet, and with ours over mutual TLS; and the processor
+//! nothing, with ours, with ours naming as many nodes as to pods of a `ReplicaSet`, and with ours over mutual TLS; and the processor
 //! time each process took for it. `NANOGPU_LOAD_ARMS` names those wanted (`nothing,ours,offer=100,mutual`, where `offer=100` is ours
 //! with an option, as might be any other), and `NANOGPU_LOAD_BEFORE` another nanogpu-scheduler to take turns with ours.
 //!

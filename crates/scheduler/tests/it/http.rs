@@ -372,7 +372,7 @@ async fn an_address_that_is_in_use_is_waited_for_and_not_for_ever() {
     let address = taken.local_addr().unwrap();
     let error = wait_until_free([address], Duration::ZERO).await.unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen on {address}"));
-    let waiting = tokio::spawn(wait_until_free([address], Duration::from_secs(60)));
+    let waiting = tokio::spawn(wait_until_free([address], Duration::from_mins(1)));
     drop(taken);
     waiting.await.unwrap().unwrap();
     // Another's address is no matter of time.
