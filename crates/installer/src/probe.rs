@@ -55,6 +55,10 @@ struct Answer {
 /// believed, because all it can say is that it is well.
 pub fn health(url: &str) -> anyhow::Result<Seen> {
     let address = Address::read(url)?;
+    ensure!(
+        address.secure,
+        "`{url}`: kube-scheduler says how it is over https only, and by its certificate when it was started"
+    );
     let name = name_of(&address.host)?;
     let answer = ask(&address, Some((unchecked()?, name)), "GET", "");
     Ok(match answer {
