@@ -48,7 +48,7 @@ pub enum ListenError {
     )]
     Exposed(SocketAddr),
     /// The address cannot be had.
-    #[error("cannot listen on {address}")]
+    #[error("cannot listen on {address} (end who has it, or give another address)")]
     Taken {
         /// Which.
         address: SocketAddr,

@@ -371,7 +371,8 @@ async fn an_address_that_is_in_use_is_waited_for_and_not_for_ever() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let error = wait_until_free([address], Duration::ZERO).await.unwrap_err();
-    assert_eq!(error.to_string(), format!("cannot listen on {address}"));
+    let words = format!("cannot listen on {address} (end who has it, or give another address)");
+    assert_eq!(error.to_string(), words);
     let waiting = tokio::spawn(wait_until_free([address], Duration::from_mins(1)));
     drop(taken);
     waiting.await.unwrap().unwrap();
